@@ -1,0 +1,46 @@
+# One command each. Every target sets up what it needs; `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(CURDIR)/$(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup pretrain corpus test test-slow lint format constraints clean
+
+help:  ## List the targets.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+setup: $(READY)  ## Create .venv with everything installed, under constraints.txt.
+
+$(READY): setup.py constraints.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nemo_sr needs Python 3.10 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[megatron,nemo,data,dev]'
+	@touch $@
+
+test: $(READY)  ## Run the tests (under 15 minutes on two cores).
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(READY)  ## Run the tests that take minutes each.
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)  ## Check style, types and shell scripts.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.sh' '.ci/run' '*.slurm' | xargs -r $(BIN)/shellcheck
+
+format: $(READY)  ## Rewrite the code in the house format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+constraints:  ## Resolve constraints.txt anew, for every supported Python.
+	$(PYTHON) -m pip install --quiet uv
+	@echo '# Versions that nemo_sr is tested with, for every Python from 3.10 on. Made by `make constraints`; do not edit.' > constraints.new
+	printf 'torch==2.13.0\nnemo_toolkit[core]==3.0.0\nmegatron-core==0.16.1\nlightning==2.4.0\n' | \
+	  $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-header --no-annotate setup.py - >> constraints.new
+	mv constraints.new constraints.txt
+
+clean:  ## Remove what make created (.venv, data, runs, caches).
+	rm -rf $(VENV) data runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
