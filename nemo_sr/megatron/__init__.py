@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""AdamW with stochastic rounding inside Megatron-core. The only package of nemo_sr that imports megatron."""
+
+from nemo_sr.megatron.cpu_platform import cpu_platform
+
+__all__ = ["cpu_platform"]

@@ -1,0 +1,227 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-core on a CPU, over gloo.
+
+Megatron-core names CUDA in its code even where plain tensors would do. :func:`cpu_platform` puts a stand-in at each of
+these places and takes it away again. The whole list, each with the code that needs it (megatron-core 0.16.1):
+
+=================================  ====================================================================================
+stand-in                           needed by
+=================================  ====================================================================================
+torch.cuda.is_available,           a GPU that is present but not used: the dataset builder and the checkpoint writer
+device_count                       would turn to it. Always ``False`` and 0
+torch.cuda.current_device          ``device=torch.cuda.current_device()`` in tensor_parallel, pipeline_parallel,
+                                   distributed, dist_checkpointing, and the attention. Returns ``device("cpu")``
+torch.cuda.synchronize             p2p_communication, timers, dist_checkpointing: nothing is asynchronous here
+torch.cuda.Stream, Event, stream,  the DDP with overlapped reduction, the alltoall dispatcher: one queue, in order
+current_stream, default_stream
+torch.cuda.get_rng_state,          tensor_parallel.random and the rerun state machine: torch's CPU generator serves as
+set_rng_state, manual_seed         the device's
+random._get_cuda_rng_state,        tensor_parallel.random reaches below torch.cuda for these two (recomputation, RNG
+random._set_cuda_rng_state         tracker)
+torch.Tensor.cuda                  tensor_parallel.data, Module.cuda: the tensor itself
+torch.Tensor.type                  DistributedOptimizer compares it with "torch.cuda.BFloat16Tensor". Only calls that
+                                   come from megatron.core are answered so; everybody else gets the truth
+device="cuda" in torch calls       MixedPrecisionOptimizer, clip_grads, schedules, exchange_utils, transformer.utils.
+                                   A torch function mode rewrites it; it acts in the thread that entered
+=================================  ====================================================================================
+
+Left out: autocast to "cuda" in the pipeline schedules (so O1 mixed precision would run in FP32 here), sequence
+parallelism (stops in Megatron's WrappedTorchNorm), and the MoE router before megatron-core 0.17.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_lock = threading.Lock()
+_owner: int | None = None
+_depth = 0
+
+
+class _CpuEvent:
+    """Takes the place of torch.cuda.Event: everything recorded has already happened."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """Do nothing."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Do nothing."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """Return whether the work is done: always."""
+        return True
+
+
+class _CpuStream:
+    """Takes the place of torch.cuda.Stream: the one queue that a CPU has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> _CpuStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def record_event(self, event: _CpuEvent | None = None) -> _CpuEvent:
+        """Return an event that has already happened."""
+        return _CpuEvent() if event is None else event
+
+    def wait_event(self, event: Any) -> None:
+        """Do nothing."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Do nothing."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """Return whether the work is done: always."""
+        return True
+
+
+class _CudaMeansCpu(TorchFunctionMode):
+    """Rewrites ``device="cuda"`` to ``device="cpu"`` in torch calls."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call `func`, on the CPU where it was asked to run on a GPU."""
+        if not kwargs:
+            return func(*args)
+        device = kwargs.get("device")
+        if device is not None and not isinstance(device, int) and torch.device(device).type == "cuda":
+            kwargs = {**kwargs, "device": "cpu"}
+        return func(*args, **kwargs)
+
+
+def _cuda_stand_ins() -> dict[str, Any]:
+    # Every name has a function object of its own: torch._dynamo refuses one object under two names.
+    def current_device() -> torch.device:
+        return torch.device("cpu")
+
+    def synchronize(device: Any = None) -> None:
+        return None
+
+    def stream(stream: Any) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext(stream)
+
+    def get_rng_state(device: Any = "cuda") -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
+        torch.set_rng_state(new_state)
+
+    def manual_seed(seed: int) -> None:
+        torch.manual_seed(seed)
+
+    return {
+        "is_available": lambda: False,
+        "device_count": lambda: 0,
+        "current_device": current_device,
+        "synchronize": synchronize,
+        "Stream": _CpuStream,
+        "Event": _CpuEvent,
+        "stream": stream,
+        "current_stream": lambda device=None: _CpuStream(),
+        "default_stream": lambda device=None: _CpuStream(),
+        "get_rng_state": get_rng_state,
+        "set_rng_state": set_rng_state,
+        "manual_seed": manual_seed,
+    }
+
+
+def _tensor_stand_ins() -> dict[str, Any]:
+    true_type = torch.Tensor.type
+
+    def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self
+
+    def type_(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dtype is not None:
+            return true_type(self, dtype, *args, **kwargs)
+        name = true_type(self)
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.startswith("megatron.core.") and not name.startswith("torch.cuda."):
+            return name.replace("torch.", "torch.cuda.", 1)
+        return name
+
+    return {"cuda": cuda, "type": type_}
+
+
+def _random_stand_ins() -> dict[str, Any]:
+    def get_cuda_rng_state(device: Any = "cuda", clone: bool = False, graph_safe: bool = False) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_cuda_rng_state(new_state: torch.Tensor, device: Any = -1, graph_safe: bool = False) -> None:
+        torch.set_rng_state(new_state)
+
+    return {"_get_cuda_rng_state": get_cuda_rng_state, "_set_cuda_rng_state": set_cuda_rng_state}
+
+
+def _replace(stack: contextlib.ExitStack, owner: Any, stand_ins: dict[str, Any]) -> None:
+    for name, stand_in in stand_ins.items():
+        if name in vars(owner):
+            stack.callback(setattr, owner, name, vars(owner)[name])
+        else:
+            # inherited (torch.Tensor.type comes from a C base class): leaving removes the name again
+            stack.callback(delattr, owner, name)
+        setattr(owner, name, stand_in)
+
+
+@contextlib.contextmanager
+def cpu_platform() -> Iterator[None]:
+    """Run Megatron-core on the CPU inside the ``with`` block, with gloo process groups.
+
+    Megatron may have been imported before or not. The block may be entered again inside itself, by the same thread;
+    the stand-ins go with the outermost one, after an exception too. The module's docstring lists them.
+
+    Raises:
+        RuntimeError: CUDA has been initialised in this process, or another thread is inside.
+    """
+    global _owner, _depth
+    with _lock:
+        if _owner not in (None, threading.get_ident()):
+            raise RuntimeError(
+                "cpu_platform() needs the process for one thread; another thread is inside it. "
+                "Enter it once, in the thread that trains."
+            )
+        if _depth == 0 and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            raise RuntimeError(
+                "cpu_platform() needs a process in which CUDA has not been initialised; in this one it has. "
+                "Enter it before anything touches the GPU, or hide the GPUs (CUDA_VISIBLE_DEVICES='')."
+            )
+        _owner = threading.get_ident()
+        _depth += 1
+    try:
+        with contextlib.ExitStack() as stack:
+            if _depth == 1:
+                # Imported first: what Megatron binds at import time is then torch's own.
+                import megatron.core.tensor_parallel.random as mcore_random
+
+                _replace(stack, torch.cuda, _cuda_stand_ins())
+                _replace(stack, torch.Tensor, _tensor_stand_ins())
+                _replace(stack, mcore_random, _random_stand_ins())
+                stack.enter_context(_CudaMeansCpu())
+            yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                _owner = None

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The stand-ins appear inside cpu_platform() and leave no trace."""
+
+import subprocess
+import sys
+import threading
+
+import megatron.core.optimizer.distrib_optimizer
+import megatron.core.tensor_parallel.random as mcore_random
+import pytest
+import torch
+
+from nemo_sr.megatron import cpu_platform
+
+OWNERS = [torch.cuda, torch.Tensor, torch.nn.Module, mcore_random, torch]
+
+
+def snapshot() -> list[dict]:
+    return [dict(vars(owner)) for owner in OWNERS]
+
+
+def assert_same(before: list[dict], after: list[dict]) -> None:
+    for owner, old, new in zip(OWNERS, before, after, strict=True):
+        changed = {name for name in old.keys() | new.keys() if old.get(name) is not new.get(name)}
+        assert not changed, f"{owner.__name__}: {changed}"
+
+
+def test_leaving_restores_every_attribute():
+    before = snapshot()
+    with cpu_platform():
+        inside = snapshot()
+    assert_same(before, snapshot())
+    assert inside[0] != before[0]
+    assert torch.overrides._len_torch_function_stack() == 0
+
+
+def test_leaving_by_an_exception_restores_every_attribute():
+    before = snapshot()
+    with pytest.raises(KeyError), cpu_platform():
+        raise KeyError("inside")
+    assert_same(before, snapshot())
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(1, device="cuda")
+
+
+def test_entering_again_inside_keeps_the_stand_ins_until_the_end():
+    before = snapshot()
+    with cpu_platform():
+        inside = snapshot()
+        with cpu_platform():
+            assert_same(inside, snapshot())
+        assert_same(inside, snapshot())
+    assert_same(before, snapshot())
+
+
+def test_what_megatron_asks_of_cuda_is_answered_by_the_cpu():
+    with cpu_platform():
+        assert torch.cuda.is_available() is False
+        assert torch.zeros(2, device="cuda").device.type == "cpu"
+        assert torch.ones(2, device=torch.device("cuda", 0)).device.type == "cpu"
+        assert torch.empty_like(torch.ones(2), device="cuda").device.type == "cpu"
+        assert torch.zeros(2, device=torch.cuda.current_device()).device.type == "cpu"
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            stream.wait_stream(torch.cuda.current_stream())
+            stream.record_event().wait(torch.cuda.default_stream())
+        state = torch.cuda.get_rng_state()
+        first = torch.rand(3)
+        torch.cuda.set_rng_state(state)
+        assert torch.equal(torch.rand(3), first)
+        mcore_random._set_cuda_rng_state(state)
+        assert torch.equal(mcore_random._get_cuda_rng_state(), state)
+        assert torch.equal(torch.rand(3), first)
+        tensor = torch.ones(2)
+        assert tensor.cuda() is tensor
+        assert isinstance(torch.nn.Linear(2, 2).cuda(), torch.nn.Linear)
+
+
+def test_only_megatron_hears_that_a_tensor_is_on_cuda():
+    tensor = torch.ones(2, dtype=torch.bfloat16)
+    code = compile("kind = tensor.type()", "<megatron>", "exec")
+    with cpu_platform():
+        assert tensor.type() == "torch.BFloat16Tensor"
+        assert tensor.type(torch.float32).dtype == torch.float32
+        seen = {"__name__": megatron.core.optimizer.distrib_optimizer.__name__, "tensor": tensor}
+        exec(code, seen)
+        assert seen["kind"] == "torch.cuda.BFloat16Tensor"
+
+
+def test_every_stand_in_is_an_object_of_its_own():
+    before = snapshot()
+    with cpu_platform():
+        inside = snapshot()
+    new = [
+        value
+        for old, now in zip(before, inside, strict=True)
+        for name, value in now.items()
+        if old.get(name) is not value
+    ]
+    assert len(new) == len({id(value) for value in new}) == 16
+
+
+def test_another_thread_is_refused_while_one_is_inside():
+    errors = []
+
+    def enter() -> None:
+        try:
+            with cpu_platform():
+                pass
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    with cpu_platform():
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1
+    assert "another thread" in errors[0]
+
+
+def test_refused_once_cuda_has_been_initialised(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_initialized", True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    before = snapshot()
+    with pytest.raises(RuntimeError, match="CUDA has not been initialised"), cpu_platform():
+        pass
+    assert_same(before, snapshot())
+
+
+def test_works_when_megatron_is_imported_inside():
+    program = (
+        "import sys, torch, nemo_sr.megatron\n"
+        "assert 'megatron.core' not in sys.modules\n"
+        "with nemo_sr.megatron.cpu_platform():\n"
+        "    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker\n"
+        "    tracker = get_cuda_rng_tracker()\n"
+        "    tracker.add('some', 1)\n"
+        "    with tracker.fork('some'): a = torch.rand(2)\n"
+        "    torch.manual_seed(1); assert torch.equal(a, torch.rand(2))\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
