@@ -18,10 +18,12 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "nemo_sr/__init__.py").read
 class BuildWithConf(build_py):
     """Copies the Hydra configurations into ``nemo_sr/conf``, so that an installed copy runs without the checkout.
 
-    An editable install needs no copy: ``nemo_sr`` then sits next to ``conf/`` and ``nemo_sr.training.config`` looks there.
+    An editable install needs no copy: ``nemo_sr`` then sits next to ``conf/``, where
+    ``nemo_sr.training.config`` looks.
     """
 
     def run(self) -> None:
+        """Build as usual, then copy."""
         super().run()
         if not self.editable_mode:
             target = Path(self.build_lib) / "nemo_sr" / "conf"
