@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdamW with stochastic rounding inside Megatron-core. The only package of nemo_sr that imports megatron."""
 
+from nemo_sr.megatron.checkpoint import checkpoint_metadata
 from nemo_sr.megatron.cpu_platform import cpu_platform
+from nemo_sr.megatron.hooks import install, uninstall
 
-__all__ = ["cpu_platform"]
+__all__ = ["checkpoint_metadata", "cpu_platform", "install", "uninstall"]

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""What every parameter of a Megatron model is: its canonical name, and its block of the whole parameter.
+
+Both come from ``sharded_state_dict()``, which knows the tensor-parallel cut of every parameter. Its keys come in two
+forms: one key for all layers with the layer as a prepended axis, or a key a layer. Either gives the same names here,
+``decoder.layers.{global layer}.<rest>`` with that layer's own shape, so that noise does not depend on tensor, pipeline
+or virtual pipeline parallelism, on the form, or on vocabulary padding (rows at the end do not move the others).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.dist_checkpointing.dict_utils import nested_values
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
+from megatron.core.utils import unwrap_model
+
+from nemo_sr.layout import ShardLayout
+
+
+@dataclass(frozen=True)
+class ParameterPlace:
+    """Canonical name of a rank's parameter, and the pieces of the whole parameter that it is made of, in order.
+
+    Most parameters are one piece. SwiGLU's first matrix is two: a rank holds a part of either half.
+    """
+
+    name: str
+    pieces: tuple[ShardLayout, ...]
+
+    def layouts(self, start: int, stop: int) -> tuple[ShardLayout, ...]:
+        """Return the layouts of elements [start, stop) of the rank's flattened parameter."""
+        found = []
+        begin = 0
+        for piece in self.pieces:
+            first, last = max(start - begin, 0), min(stop - begin, piece.numel)
+            if first < last:
+                found.append(
+                    ShardLayout(piece.global_shape, piece.block_offset, piece.block_shape, start=first, stop=last)
+                )
+            begin += piece.numel
+        return tuple(found)
+
+
+def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.Parameter, ParameterPlace]:
+    """Find the canonical name and the place of every trainable parameter of a rank's model chunks.
+
+    Args:
+        model_chunks: What get_megatron_optimizer gets: Megatron models, wrapped or not.
+
+    Returns:
+        A place for every parameter that requires a gradient.
+
+    Raises:
+        ValueError: a parameter is not in its model's sharded_state_dict(), or lies in a way that is not known here.
+    """
+    metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
+    places = {}
+    for chunk in unwrap_model(list(model_chunks)):
+        entries = {
+            id(entry.data): entry
+            for entry in nested_values(chunk.sharded_state_dict(metadata=metadata))
+            if isinstance(entry, ShardedTensor | ShardedTensorFactory)
+        }
+        for module_name, param in chunk.named_parameters():
+            if not param.requires_grad:
+                continue
+            if id(param) not in entries:
+                raise ValueError(
+                    f"every trainable parameter must be in its model's sharded_state_dict(), which gives it its name; "
+                    f"{module_name!r} is not. Add it there (with keep_vars=True), or freeze it."
+                )
+            places[param] = _place(param, entries[id(param)])
+    return places
+
+
+def _place(param: torch.nn.Parameter, entry: Any) -> ParameterPlace:
+    built = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
+    shards = list(nested_values(built)) if isinstance(built, dict) else list(built)
+    names = {canonical_layer_name(s.key, s.global_offset[: s.prepend_axis_num]) for s in shards}
+    end = param.data_ptr()
+    for shard in shards:
+        if not shard.data.is_contiguous() or shard.data.data_ptr() != end:
+            break
+        end += shard.data.numel() * shard.data.element_size()
+    if len(names) != 1 or end != param.data_ptr() + param.numel() * param.element_size():
+        raise ValueError(
+            f"the checkpoint pieces of a parameter must follow one another in memory and belong to one whole "
+            f"parameter; those of {entry.key!r} do not (pieces of {sorted(names)}). Its noise cannot follow its "
+            f"elements: use another optimizer for this model."
+        )
+    pieces = tuple(
+        ShardLayout(
+            shard.global_shape[shard.prepend_axis_num :],
+            shard.global_offset[shard.prepend_axis_num :],
+            shard.local_shape,
+            start=0,
+            stop=shard.data.numel(),
+        )
+        for shard in shards
+    )
+    return ParameterPlace(names.pop(), pieces)
+
+
+def canonical_layer_name(key: str, prepended: Sequence[int]) -> str:
+    """Write the indices of prepended axes into a checkpoint key.
+
+    Args:
+        key: Key of a ShardedTensor.
+        prepended: Its offsets along the prepended axes: none, or the global layer.
+
+    Returns:
+        The name with the global layer in it.
+
+    Raises:
+        ValueError: there are more axes than ``layers`` without a number in the key (a mixture of experts has).
+    """
+    places = list(re.finditer(r"(?<![^.])layers\.(?!\d)", key))
+    if len(prepended) == 0:
+        return key
+    if len(prepended) != 1 or len(places) != 1:
+        raise ValueError(
+            f"a checkpoint key may have one prepended axis, its layers; {key!r} has {len(prepended)}. "
+            "Mixtures of experts are not supported by adamw_sr yet: use another optimizer for this model."
+        )
+    at = places[0].end()
+    return f"{key[:at]}{prepended[0]}.{key[at:]}"

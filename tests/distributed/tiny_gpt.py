@@ -1,0 +1,212 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny Megatron GPT on gloo ranks, its weights and gradients defined for the whole model and cut by layout."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from nemo_sr.megatron.naming import place_parameters
+
+VOCABULARY, LENGTH, SAMPLES = 96, 16, 4
+
+
+def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=False, fp32_norms=False):
+    """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(tp, pp)
+    model_parallel_cuda_manual_seed(1)
+    config = TransformerConfig(
+        num_layers=2,
+        hidden_size=32,
+        ffn_hidden_size=64,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        pipeline_dtype=torch.bfloat16,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel_size=pp,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        gated_linear_unit=swiglu,
+        activation_func=torch.nn.functional.silu if swiglu else torch.nn.functional.gelu,
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        finalize_model_grads_func=finalize_model_grads,
+    )
+    gpt = GPTModel(
+        config,
+        get_gpt_layer_local_spec(),
+        vocab_size=VOCABULARY,
+        max_sequence_length=LENGTH,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        position_embedding_type="learned_absolute",
+        share_embeddings_and_output_weights=True,
+    ).bfloat16()
+    if fp32_norms:
+        for name, param in gpt.named_parameters():
+            if "layernorm" in name:
+                param.data = param.data.float()
+    ddp_config = DistributedDataParallelConfig(
+        use_distributed_optimizer=distributed, grad_reduce_in_fp32=grad_in_fp32, bucket_size=None
+    )
+    return DistributedDataParallel(config, ddp_config, gpt)
+
+
+def build_optimizer(model, **options):
+    """Call Megatron's own factory."""
+    settings = {"sr_seed": 11, "sr_exp_avg_rounding": "stochastic"}
+    settings.update({name: options.pop(name) for name in list(options) if name.startswith("sr_")})
+    config = OptimizerConfig(
+        optimizer="adamw_sr",
+        lr=3e-3,
+        adam_beta2=0.95,
+        weight_decay=0.1,
+        clip_grad=options.pop("clip_grad", 1.0),
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
+        **options,
+    )
+    for name, value in settings.items():
+        setattr(config, name, value)
+    return get_megatron_optimizer(config, [model])
+
+
+def whole_tensor(name, shape, kind, step=0):
+    """Make the whole model's weight or gradient of that name: a function of its arguments alone."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {kind} {step}".encode()))
+    scale = 0.02 if kind == "weight" else 1e-2
+    values = torch.randn(shape, generator=generator) * scale
+    if kind == "weight" and is_norm(name) and name.endswith("weight"):
+        values += 1
+    return values.bfloat16()
+
+
+def is_norm(name):
+    """Tell a norm's parameter by its canonical name (Megatron files norms under the layer that they precede)."""
+    return "layernorm" in name or "layer_norm" in name
+
+
+def whole_shapes(model):
+    """Return {name: global shape} of this rank's parameters."""
+    return {place.name: place.pieces[0].global_shape for place in place_parameters([model]).values()}
+
+
+def _cut(place, kind, step=0):
+    pieces = place.pieces
+    flat = whole_tensor(place.name, pieces[0].global_shape, kind, step).flatten()
+    return torch.cat([flat[piece.index()] for piece in pieces])
+
+
+def set_weights(model):
+    """Give every rank its part of the same whole weights."""
+    with torch.no_grad():
+        for param, place in place_parameters([model]).items():
+            param.copy_(_cut(place, "weight").view(param.shape))
+
+
+def inject_gradients(model, step):
+    """Give every rank its part of the same whole gradients, as if reduced already."""
+    for param, place in place_parameters([model]).items():
+        param.main_grad.copy_(_cut(place, "gradient", step).view(param.shape))
+
+
+def gathered(model, optimizer=None):
+    """Assemble the whole weights and moments from all ranks; two ranks that hold an element must hold the same bits.
+
+    Returns:
+        {"weight": {name: tensor}} on every rank, and with `optimizer` "exp_avg" and "exp_avg_sq" too.
+    """
+    places = place_parameters([model])
+    mine = []
+    for param, place in places.items():
+        indices = torch.cat([piece.index() for piece in place.pieces])
+        mine.append(("weight", place.name, place.pieces[0].global_shape, indices, param.detach().flatten()))
+    inner = optimizer.optimizer if optimizer else None
+    for group in inner.param_groups if optimizer else ():
+        for param in group["params"]:
+            binding = inner._bindings[param]
+            indices = torch.cat([layout.index() for layout in binding.layouts])
+            for moment in ("exp_avg", "exp_avg_sq"):
+                value = inner.state[param][moment].flatten()
+                mine.append((moment, binding.name, binding.layouts[0].global_shape, indices, value))
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    whole, seen = {}, {}
+    for kind, name, shape, indices, values in (entry for rank in everyone for entry in rank):
+        flat = whole.setdefault(kind, {}).setdefault(name, torch.zeros(shape, dtype=values.dtype)).view(-1)
+        have = seen.setdefault((kind, name), torch.zeros(flat.numel(), dtype=torch.bool))
+        again = have[indices]
+        assert torch.equal(flat[indices][again], values[again]), f"{kind} of {name} differs between ranks"
+        flat[indices] = values
+        have[indices] = True
+    assert all(have.all() for have in seen.values())
+    return whole
+
+
+def digest(whole):
+    """SHA-256 of all names and bits."""
+    sha = hashlib.sha256()
+    for kind in sorted(whole):
+        for name in sorted(whole[kind]):
+            tensor = whole[kind][name].contiguous()
+            sha.update(f"{kind} {name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            sha.update(tensor.view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def train(model, optimizer, steps, first_step=0):
+    """Run real training steps on the same global batch in every layout; returns the mean loss of each step."""
+    dp, rank = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+    run = get_forward_backward_func()
+    losses = []
+    for step in range(first_step, first_step + steps):
+        generator = torch.Generator().manual_seed(step % 2)
+        tokens = torch.randint(0, VOCABULARY, (SAMPLES, LENGTH + 1), generator=generator)
+        batches = iter(tokens.chunk(dp)[rank].split(2))
+
+        def forward_step(batches, chunk):
+            batch = next(batches)
+            inputs, labels = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+            mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
+            output = chunk(inputs, torch.arange(LENGTH).expand_as(inputs), mask, labels=labels)
+
+            def loss_func(losses):
+                loss = losses.float().mean()
+                return loss, {"loss": loss.detach().clone()}
+
+            return output, loss_func
+
+        model.zero_grad_buffer()
+        optimizer.zero_grad()
+        reports = run(
+            forward_step_func=forward_step,
+            data_iterator=batches,
+            model=[model],
+            num_microbatches=SAMPLES // dp // 2,
+            seq_length=LENGTH,
+            micro_batch_size=2,
+            forward_only=False,
+        )
+        assert optimizer.step()[0]
+        mean = torch.tensor([sum(r["loss"].item() for r in reports), len(reports)], dtype=torch.float64)
+        dist.all_reduce(mean)
+        losses.append((mean[0] / mean[1]).item())
+    return losses

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""install(), uninstall(), the refusals, and the names of layers."""
+
+import subprocess
+import sys
+
+import megatron.core
+import megatron.core.optimizer as target
+import pytest
+import torch
+from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig
+from megatron.core.optimizer.optimizer import ChainedOptimizer, FP32Optimizer
+
+import nemo_sr.megatron
+from nemo_sr.megatron.hooks import check_megatron
+from nemo_sr.megatron.naming import ParameterPlace, canonical_layer_name
+from nemo_sr.megatron.refusals import REFUSALS, refuse_unsupported
+
+
+@pytest.fixture(autouse=True)
+def _uninstalled():
+    yield
+    nemo_sr.megatron.uninstall()
+
+
+def test_install_and_uninstall_may_be_repeated_and_leave_no_trace():
+    before = dict(vars(target))
+    nemo_sr.megatron.uninstall()
+    nemo_sr.megatron.install()
+    once = dict(vars(target))
+    nemo_sr.megatron.install()
+    assert dict(vars(target)) == once
+    changed = {name for name in once if once[name] is not before[name]}
+    assert changed == {"_get_megatron_optimizer_based_on_param_groups", "ChainedOptimizer"}
+    nemo_sr.megatron.uninstall()
+    nemo_sr.megatron.uninstall()
+    assert all(vars(target)[name] is before[name] for name in before)
+
+
+def test_the_hooked_chain_stays_megatrons_for_other_links():
+    nemo_sr.megatron.install()
+    assert type(target.ChainedOptimizer([])) is ChainedOptimizer
+    assert isinstance(ChainedOptimizer([]), target.ChainedOptimizer)
+    assert issubclass(ChainedOptimizer, target.ChainedOptimizer)
+    assert not issubclass(FP32Optimizer, target.ChainedOptimizer)
+    assert not issubclass(FP32Optimizer, ChainedOptimizer)
+
+    class Derived(target.ChainedOptimizer):
+        pass
+
+    assert type(Derived([])) is Derived
+    assert not isinstance(ChainedOptimizer([]), Derived)
+
+
+def test_uninstall_refuses_to_undo_somebody_elses_hook(monkeypatch):
+    nemo_sr.megatron.install()
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "ChainedOptimizer", ChainedOptimizer)
+        with pytest.raises(RuntimeError, match=r"its own hook in megatron\.core\.optimizer\.ChainedOptimizer"):
+            nemo_sr.megatron.uninstall()
+
+
+def test_an_unknown_megatron_is_refused():
+    with pytest.raises(RuntimeError, match=r"99\.1\.0 is installed"):
+        check_megatron("99.1.0", target)
+
+
+def test_a_changed_function_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(target, "_get_megatron_optimizer_based_on_param_groups", lambda config, model: None)
+    before = dict(vars(target))
+    with pytest.raises(RuntimeError, match="_get_megatron_optimizer_based_on_param_groups"):
+        nemo_sr.megatron.install()
+    assert dict(vars(target)) == before
+
+
+def test_importing_nemo_sr_does_not_import_megatron():
+    program = "import sys, nemo_sr; assert not any(name.split('.')[0] == 'megatron' for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def config(**options):
+    return OptimizerConfig(optimizer="adamw_sr", bf16=True, use_distributed_optimizer=True, **options)
+
+
+def with_attributes(made, **attributes):
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+UNSUPPORTED = {
+    "fp16": (with_attributes(config(), fp16=True, bf16=False), {}),
+    "FP32 training": (with_attributes(config(), bf16=False), {}),
+    "a loss scale": (config(loss_scale=1024.0), {}),
+    "L2 regularisation": (config(decoupled_weight_decay=False), {}),
+    "FP8 parameter gather": (config(), {"fp8_param_gather": True}),
+    "Megatron-FSDP": (config(), {"use_megatron_fsdp": True}),
+    "optimizer CPU offload": (config(optimizer_cpu_offload=True), {}),
+    "optimizer CUDA graphs": (with_attributes(config(), optimizer_cuda_graph=True), {}),
+    "the layer-wise optimizer": (with_attributes(config(), use_layer_wise_distributed_optimizer=True), {}),
+    "the precision-aware optimizer": (with_attributes(config(), use_precision_aware_optimizer=True), {}),
+    "overlap_param_gather_with_optimizer_step": (config(overlap_param_gather_with_optimizer_step=True), {}),
+    "two settings of use_distributed_optimizer": (config(), {"use_distributed_optimizer": False}),
+}
+
+
+def test_every_refusal_has_a_case():
+    assert UNSUPPORTED.keys() == REFUSALS.keys()
+    refuse_unsupported(config(), DistributedDataParallelConfig(use_distributed_optimizer=True))
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_refused_by_name(what):
+    asked, ddp = UNSUPPORTED[what]
+    with pytest.raises(ValueError, match=f"does not support {what};"):
+        refuse_unsupported(asked, DistributedDataParallelConfig(**{"use_distributed_optimizer": True, **ddp}))
+
+
+def test_both_forms_of_keys_give_one_name():
+    name = "decoder.layers.3.mlp.linear_fc1.weight"
+    assert canonical_layer_name("decoder.layers.mlp.linear_fc1.weight", (3,)) == name
+    assert canonical_layer_name(name, ()) == name
+    assert canonical_layer_name("embedding.word_embeddings.weight", ()) == "embedding.word_embeddings.weight"
+
+
+@pytest.mark.parametrize(("key", "axes"), [("decoder.layers.experts.weight", (3, 1)), ("decoder.weight", (3,))])
+def test_unknown_prepended_axes_are_refused(key, axes):
+    with pytest.raises(ValueError, match="Mixtures of experts"):
+        canonical_layer_name(key, axes)
+
+
+def test_a_range_across_two_pieces_is_cut_at_their_border():
+    layout = nemo_sr.ShardLayout
+    whole = (8, 3)
+    place = ParameterPlace("fc1", (layout(whole, (2, 0), (2, 3), 0, 6), layout(whole, (6, 0), (2, 3), 0, 6)))
+    index = torch.cat([piece.index() for piece in place.pieces])
+    for start in range(13):
+        for stop in range(start, 13):
+            found = [piece.index() for piece in place.layouts(start, stop)]
+            assert torch.equal(torch.cat([torch.empty(0, dtype=torch.int64), *found]), index[start:stop])
+
+
+def test_the_installed_megatron_is_a_supported_one():
+    check_megatron(megatron.core.__version__, target)
