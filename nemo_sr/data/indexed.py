@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-core's .bin/.idx files: writing them, and checking them before a run.
+
+The only file outside nemo_sr/megatron that imports megatron, and only inside ``write_documents``, because the files
+must be written by Megatron-core's own builder. The check reads the format by itself, so that a training run can
+refuse bad data before it starts anything.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from nemo_sr.data.vocabulary import read_vocab_size
+
+__all__ = ["check_prefix", "read_vocab_size", "write_documents"]
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, number of sequences, number of document boundaries
+_ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # dtype code -> bytes per token
+
+_MAKE = "Make the data with scripts/preprocess_wikipedia.py"
+
+
+def write_documents(documents: Iterable[NDArray[Any]], prefix: Path, *, vocab_size: int) -> tuple[int, int]:
+    """Write documents as PREFIX.bin and PREFIX.idx, one sequence per document.
+
+    Ids are stored in two bytes if every id below ``vocab_size`` fits, in four otherwise.
+
+    Args:
+        documents: Token ids of each document, non-empty. Shape (n,), any integer dtype.
+        prefix: Path of the two files without their endings.
+        vocab_size: Number of different ids.
+
+    Returns:
+        Number of documents and number of tokens.
+
+    Raises:
+        ValueError: an id is outside [0, vocab_size), or there is no document.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of optional GPU libraries, which play no part here
+        from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+
+    num_documents = num_tokens = 0
+    builder = IndexedDatasetBuilder(str(prefix) + ".bin", dtype=DType.optimal_dtype(vocab_size))
+    try:
+        for ids in documents:
+            if ids.size == 0 or ids.min() < 0 or ids.max() >= vocab_size:
+                raise ValueError(
+                    f"a document must hold at least one id, all in [0, {vocab_size}); document {num_documents} has "
+                    + (f"ids from {ids.min()} to {ids.max()}. " if ids.size else "none. ")
+                    + "Encode with the tokenizer whose size is given."
+                )
+            builder.add_document(ids, [ids.size])
+            num_documents += 1
+            num_tokens += ids.size
+        if num_documents == 0:
+            raise ValueError("a data set must hold at least one document; got none. Check the input.")
+        builder.finalize(str(prefix) + ".idx")
+    finally:
+        builder.data_file.close()
+    return num_documents, num_tokens
+
+
+def check_prefix(prefix: Path | str) -> None:
+    """Check that PREFIX.bin and PREFIX.idx are there, complete, and of one run; takes milliseconds at any size.
+
+    Args:
+        prefix: Path of the two files without their endings, as Megatron-core takes it.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty, is not of this format, or does not match the other.
+    """
+    prefix = str(prefix)
+    sizes = {}
+    for ending in (".idx", ".bin"):
+        path = prefix + ending
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"a data prefix must name two files, PREFIX.bin and PREFIX.idx; {path} is not there. {_hint(prefix)}"
+            )
+        sizes[ending] = os.path.getsize(path)
+        if sizes[ending] == 0:
+            raise ValueError(f"{path} must hold data; it is empty. {_MAKE}.")
+    _check_contents(prefix, sizes[".idx"], sizes[".bin"])
+
+
+def _check_contents(prefix: str, idx_size: int, bin_size: int) -> None:
+    path = prefix + ".idx"
+    with open(path, "rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[:9] != _MAGIC:
+            raise ValueError(
+                f"an index must begin with Megatron's MMIDIDX header; {path} begins with {header[:9]!r}. {_MAKE}."
+            )
+        _, version, code, num_sequences, num_bounds = _HEADER.unpack(header)
+        if version != 1 or code not in _ITEM_SIZES:
+            raise ValueError(
+                f"an index must have version 1 and a token type in 1 to 8; {path} has {version} and {code}. {_MAKE}."
+            )
+        if num_sequences < 1 or num_bounds < 2:
+            raise ValueError(f"an index must hold at least one document; {path} holds none. {_MAKE}.")
+        # Per sequence a length (4 bytes) and an offset (8), per boundary 8; multimodal data add a byte a sequence.
+        expected = _HEADER.size + 12 * num_sequences + 8 * num_bounds
+        if idx_size not in (expected, expected + num_sequences):
+            raise ValueError(
+                f"{path} must have {expected} bytes for its {num_sequences} sequences; it has {idx_size}: cut off, or "
+                f"of another format. {_MAKE} anew."
+            )
+        (last_length,) = _read_at(file, "<i", _HEADER.size + 4 * (num_sequences - 1))
+        (last_offset,) = _read_at(file, "<q", _HEADER.size + 12 * num_sequences - 8)
+        (last_bound,) = _read_at(file, "<q", expected - 8)
+    if last_bound != num_sequences:
+        raise ValueError(
+            f"the last document of {path} must end at its last sequence, {num_sequences}; it ends at {last_bound}. "
+            f"{_MAKE} anew."
+        )
+    if bin_size != last_offset + last_length * _ITEM_SIZES[code]:
+        raise ValueError(
+            f"{prefix}.bin must have the {last_offset + last_length * _ITEM_SIZES[code]} bytes that {path} describes; "
+            f"it has {bin_size}: the two are not of one run, or one is cut off. {_MAKE} anew."
+        )
+
+
+def _read_at(file: Any, layout: str, offset: int) -> tuple[int, ...]:
+    file.seek(offset)
+    return struct.unpack(layout, file.read(struct.calcsize(layout)))
+
+
+def _hint(prefix: str) -> str:
+    """Say what to do about a prefix whose files are missing, naming the likely slip."""
+    if prefix.endswith((".bin", ".idx")):
+        return f"Leave the ending {prefix[-4:]} out."
+    if os.path.isfile(prefix + "_text_document.idx"):
+        return f"Did you mean {prefix}_text_document?"
+    if os.path.isfile(prefix + ".bin"):
+        return f"An unfinished run may have left it so. {_MAKE} anew."
+    return f"{_MAKE}, or correct the path."

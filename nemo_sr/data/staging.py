@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Output that appears complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+_FOLDER = ".preprocess.partial"
+
+
+class Staging:
+    """A hidden folder beside the outputs, where they are made before they are published. A context manager.
+
+    It is locked while in use, so that two runs cannot mix their outputs, and what a killed run left in it is removed by
+    the next. Leaving the context removes it, and the output folder too if nothing was published in a new one.
+
+    Args:
+        folder: Where the outputs will be; created if need be.
+        names: File names of the outputs, in the order in which they are to appear.
+
+    Attributes:
+        path: The folder to write into.
+
+    Raises:
+        RuntimeError: the folder cannot be written, or another run is using it.
+        ValueError: an output's name is taken by a folder.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder = folder
+        self.names = list(names)
+        self.path = folder / _FOLDER
+
+    def __enter__(self) -> Staging:
+        self._created = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
+        try:
+            self._lock = self._open_locked()
+            taken = [name for name in self.names if (self.folder / name).is_dir()]
+            if taken:
+                raise ValueError(
+                    f"an output must be a file; {self.folder / taken[0]} is a folder. Move it, or change --output."
+                )
+            for entry in list(self.path.iterdir()):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._remove()
+
+    def publish(self) -> None:
+        """Move the outputs to their places; if that fails, put back what was there before.
+
+        The last name goes first when old outputs make way and comes last when new ones appear, so even a kill halfway
+        leaves nothing that looks complete and is not.
+        """
+        previous = self.path / "previous"
+        previous.mkdir()
+        for name in self.names:
+            with (self.path / name).open("rb") as file:
+                os.fsync(file.fileno())
+        retired: list[str] = []
+        placed: list[str] = []
+        try:
+            for name in reversed(self.names):
+                if (self.folder / name).exists():
+                    os.replace(self.folder / name, previous / name)
+                    retired.append(name)
+            for name in self.names:
+                os.replace(self.path / name, self.folder / name)
+                placed.append(name)
+        except BaseException:
+            for name in reversed(placed):
+                (self.folder / name).unlink()
+            for name in reversed(retired):
+                os.replace(previous / name, self.folder / name)
+            raise
+        self._created = []
+
+    def _open_locked(self) -> int:
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = os.open(self.path, os.O_RDONLY)
+            except OSError as error:
+                raise RuntimeError(
+                    f"the output folder must be writable; {self.folder} is not: {error.strerror}. Change --output."
+                ) from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(lock)
+                self._created = []
+                raise RuntimeError(
+                    f"one run at a time may write into {self.folder}; another is doing so. Wait for it, or choose "
+                    "another folder with --output."
+                ) from error
+            except OSError as error:
+                # Some cluster file systems are mounted without locks: go on as if alone.
+                if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                    raise
+            # A run that ended just now may have removed the folder between our opening and our locking it.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self.path).st_ino == os.fstat(lock).st_ino:
+                    return lock
+            os.close(lock)
+
+    def _remove(self) -> None:
+        lock: int | None = getattr(self, "_lock", None)
+        if lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(lock)
+        for folder in self._created:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

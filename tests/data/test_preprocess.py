@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""From a dump to training data, end to end."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+from nemo_sr.data.indexed import check_prefix, read_vocab_size
+from nemo_sr.data.preprocess import main
+from nemo_sr.data.sample_corpus import sample_pages
+from nemo_sr.data.tokenizer import build_tokenizer
+from nemo_sr.data.vocabulary import END_OF_TEXT, MERGES_NAME, VOCAB_NAME, Vocabulary
+
+NAMES = ["gpt2-merges.txt", "gpt2-vocab.json", "report.json", "sample_text_document.bin", "sample_text_document.idx"]
+NAMES.append("train_data.jsonl")
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def read_articles(folder):
+    return [json.loads(line) for line in (folder / "train_data.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def check_tokens(folder, name):
+    """Check that the documents are exactly the articles, each ended by one end of text; returns the ids' type."""
+    vocabulary = Vocabulary.read(folder / VOCAB_NAME, folder / MERGES_NAME)
+    tokenizer = build_tokenizer(vocabulary)
+    check_prefix(folder / f"{name}_text_document")
+    data = IndexedDataset(str(folder / f"{name}_text_document"))
+    texts = []
+    for i in range(len(data)):
+        ids = data[i].tolist()
+        assert ids[-1] == vocabulary.end_of_text
+        assert vocabulary.end_of_text not in ids[:-1]
+        texts.append(tokenizer.decode(ids[:-1]))
+    assert texts == [article["text"] for article in read_articles(folder)]
+    assert data.document_indices.tolist() == list(range(len(data) + 1))
+    return data.index.dtype
+
+
+def contents(folder):
+    """Read every output but the report, which holds times."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "report.json"}
+
+
+def test_sample_corpus_becomes_documents(sample_data):
+    expected = [page for page in sample_pages() if page.text]
+    articles = read_articles(sample_data)
+    assert [article["title"] for article in articles] == [page.title for page in expected]
+    assert [article["text"] for article in articles] == [page.text for page in expected]
+    assert articles[0].keys() == {"text", "title", "id", "url"}
+    assert articles[0]["url"].startswith("https://wiki.example.org/wiki/")
+    assert check_tokens(sample_data, "sample") == np.uint16
+    assert sorted(path.name for path in sample_data.iterdir()) == NAMES
+    assert read_vocab_size(sample_data) == 2048
+
+
+def test_report_counts_everything(sample_data):
+    report = json.loads((sample_data / "report.json").read_text())
+    pages = list(sample_pages())
+    articles = [page for page in pages if page.namespace == 0 and page.redirect is None]
+    kept = [page for page in articles if page.text]
+    assert report["pages"] == {
+        "pages": len(pages),
+        "redirects": sum(page.redirect is not None for page in pages),
+        "other_namespaces": sum(page.namespace != 0 for page in pages),
+        "other_models": 0,
+        "empty": len(articles) - len(kept),
+        "articles": len(kept),
+        "markup_characters": sum(len(page.wikitext) for page in kept),
+        "text_characters": sum(len(page.text) for page in kept),
+    }
+    data = IndexedDataset(str(sample_data / "sample_text_document"))
+    assert report["tokens"] == {"documents": len(kept), "tokens": int(data.sequence_lengths.sum())}
+    assert report["tokenizer"] == {"size": 2048, "trained": True, "end_of_text": 2047}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_output_does_not_depend_on_the_number_of_workers(sample_dump, sample_data, tmp_path, workers):
+    arguments = ["--input", sample_dump, "--output", tmp_path / "sample", "--train-tokenizer", 2048]
+    assert run(*arguments, "--workers", workers) == 0
+    assert contents(tmp_path) == contents(sample_data)
+
+
+def test_given_tokenizer_is_copied(write_dump, sample_data, tmp_path):
+    vocab, merges = sample_data / VOCAB_NAME, sample_data / MERGES_NAME
+    dump = write_dump([("A", f"Ä ''b'' {END_OF_TEXT}"), ("B", "{{x}}"), ("C", "c")])
+    out = tmp_path / "new" / "deep"
+    assert run("--input", dump, "--output", out / "x", "--vocab", vocab, "--merges", merges, "--workers", 2) == 0
+    assert (out / VOCAB_NAME).read_bytes() == vocab.read_bytes()
+    assert (out / MERGES_NAME).read_bytes() == merges.read_bytes()
+    assert [article["text"] for article in read_articles(out)] == [f"Ä b {END_OF_TEXT}", "c"]
+    assert check_tokens(out, "x") == np.uint16
+
+
+def test_large_vocabulary_takes_four_bytes(write_dump, sample_data, tmp_path):
+    small = Vocabulary.read(sample_data / VOCAB_NAME, sample_data / MERGES_NAME)
+    ids = dict(small.ids)
+    del ids[END_OF_TEXT]
+    fillers = {f"<|filler {number}|>": number for number in range(len(ids), 70_000)}
+    (tmp_path / "in").mkdir()
+    Vocabulary({**ids, **fillers, END_OF_TEXT: 70_000}, small.merges).write(tmp_path / "in")
+    files = ["--vocab", tmp_path / "in" / VOCAB_NAME, "--merges", tmp_path / "in" / MERGES_NAME]
+    assert run("--input", write_dump([("A", "a b"), ("B", "c")]), "--output", tmp_path / "out/x", *files) == 0
+    assert check_tokens(tmp_path / "out", "x") == np.int32  # in two bytes the end of text would become 4464
+
+
+def test_finished_data_are_kept(write_dump, tmp_path, capsys):
+    dump = write_dump([("A", "abc abc")])
+    arguments = ["--input", dump, "--output", tmp_path / "out/x", "--train-tokenizer", 258, "--workers", 1]
+    out = tmp_path / "out"
+
+    def stamps():
+        return {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+
+    assert run(*arguments) == 0
+    first = stamps()
+    capsys.readouterr()
+    assert run(*arguments[:-1], 2) == 0  # the number of workers changes nothing
+    assert "are done" in capsys.readouterr().out
+    assert stamps() == first
+    changes = Counter()
+    for change in (["--force"], ["--train-tokenizer", 259], []):
+        before = stamps()
+        assert run(*arguments, *change) == 0
+        changes[stamps()["x_text_document.idx"] > before["x_text_document.idx"]] += 1
+    assert changes == {True: 3}
+    (out / "x_text_document.bin").write_bytes(b"")
+    assert run(*arguments) == 0
+    check_tokens(out, "x")
+    write_dump([("A", "other text")])
+    assert run(*arguments) == 0
+    assert read_articles(out)[0]["text"] == "other text"
+
+
+def test_tokenizer_of_other_data_is_not_replaced(write_dump, tmp_path, capsys):
+    dump = write_dump([("A", "abc abc")])
+    assert run("--input", dump, "--output", tmp_path / "out/x", "--train-tokenizer", 258) == 0
+    before = contents(tmp_path / "out")
+    assert run("--input", dump, "--output", tmp_path / "out/y", "--train-tokenizer", 257) == 2
+    assert "one folder must hold data of one tokenizer" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_progress_is_a_line_per_stage_without_a_terminal(write_dump, run_script, tmp_path):
+    dump = write_dump([("A", "abc"), ("B", ""), ("T", "t", 10), ("R", "#REDIRECT [[A]]")])
+    result = run_script(
+        "preprocess_wikipedia.py", "--input", dump, "--output", tmp_path / "out/x", "--train-tokenizer", 257
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("articles: 1 of 4 pages (1 redirects, 1 in other namespaces, 1 empty), 3 characters")
+    assert lines[1].startswith("tokenizer: 257 tokens (trained)")
+    assert lines[2].startswith("tokens: 4 in 1 documents")
+    assert len(lines) == 3
