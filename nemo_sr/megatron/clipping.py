@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from megatron.core.optimizer.optimizer import ChainedOptimizer
 
+# Elements that are converted to FP64 at a time: 32 MiB.
+_PIECE = 1 << 22
+
 
 class FoldedClipping:
     """Replaces norm, clipping and step of a MegatronOptimizer; put it before that class among the bases.
@@ -34,7 +37,8 @@ class FoldedClipping:
                 total = torch.zeros((), dtype=torch.float64, device=torch.cuda.current_device())
                 by_group[id(group)] = (group, total)
             for grad in part.get_main_grads_for_grad_norm():
-                by_group[id(group)][1].add_(torch.linalg.vector_norm(grad.detach(), dtype=torch.float64) ** 2)
+                for piece in grad.detach().view(-1).split(_PIECE):
+                    by_group[id(group)][1].add_(torch.linalg.vector_norm(piece, dtype=torch.float64) ** 2)
         squares = 0.0
         for group, total in by_group.values():
             torch.distributed.all_reduce(total, group=group)

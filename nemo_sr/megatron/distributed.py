@@ -83,7 +83,11 @@ class SRDistributedOptimizer(FoldedClipping, DistributedOptimizer):  # type: ign
             )
         step = steps.pop() if steps else max(group.get("step", 0) for group in self.optimizer.param_groups)
         groups = [
-            {**{k: v for k, v in group.items() if k not in ("params", "param_names")}, "step": step, _NAMES: names}
+            {
+                **{k: v for k, v in group.items() if k not in ("params", "param_names")},
+                "step": step,
+                _NAMES: list(names),
+            }
             for group, names in zip(self.optimizer.param_groups, self._names, strict=True)
         ]
         return {"optimizer": {"param_groups": groups}}
@@ -133,8 +137,8 @@ class SRDistributedOptimizer(FoldedClipping, DistributedOptimizer):  # type: ign
             model_sharded_state_dict: The model's sharded state dict.
             is_loading: Whether to load into it, which makes room for the moments first.
             sharding_type: Deprecated by Megatron; metadata says it.
-            metadata: ``distrib_optim_sharding_type`` is "dp_reshardable" (see checkpoint_metadata) or
-                "fully_reshardable".
+            metadata: ``distrib_optim_sharding_type`` is "fully_reshardable" (see checkpoint_metadata) or
+                "dp_reshardable".
 
         Raises:
             ValueError: another sharding type, or none.

@@ -81,33 +81,77 @@ def losses(gpt, layout, options):
     return gpt.train(model, gpt.build_optimizer(model), 20)
 
 
-def resumed(gpt, layout, options, sharding_type, directory):
-    """Save after three steps, go on for three; load into new objects, go on for three."""
+def sharded(model, optimizer, is_loading, metadata):
+    model_state = model.module.sharded_state_dict()
+    state = optimizer.sharded_state_dict(model_state, is_loading=is_loading, metadata=metadata)
+    return {"model": model_state, "optimizer": state}
+
+
+def save(model, optimizer, directory, metadata):
     from megatron.core import dist_checkpointing
 
-    metadata = {**nemo_sr.megatron.checkpoint_metadata(), "distrib_optim_sharding_type": sharding_type}
+    if dist.get_rank() == 0:
+        Path(directory).mkdir(parents=True)
+    dist.barrier()
+    dist_checkpointing.save(sharded(model, optimizer, False, metadata), directory)
 
-    def sharded(model, optimizer, is_loading):
-        model_state = model.module.sharded_state_dict(metadata=None)
-        state = optimizer.sharded_state_dict(model_state, is_loading=is_loading, metadata=metadata)
-        return {"model": model_state, "optimizer": state}
 
+def load(model, optimizer, directory, metadata):
+    from megatron.core import dist_checkpointing
+
+    state = dist_checkpointing.load(sharded(model, optimizer, True, metadata), directory)
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+
+
+def crossed(gpt, first, second, directory):
+    """Five injected steps in one layout, then five in another from its checkpoint."""
+    metadata = nemo_sr.megatron.checkpoint_metadata()
+    model = gpt.build_model(**first)
+    gpt.set_weights(model)
+    optimizer = gpt.build_optimizer(model)
+    for step in range(5):
+        gpt.inject_gradients(model, step)
+        optimizer.step()
+    save(model, optimizer, directory, metadata)
+    model = gpt.build_model(**second)
+    optimizer = gpt.build_optimizer(model)
+    load(model, optimizer, directory, metadata)
+    for step in range(5, 10):
+        gpt.inject_gradients(model, step)
+        optimizer.step()
+    return gpt.digest(gpt.gathered(model, optimizer))
+
+
+def as_with_transformer_engine(gpt, directory):
+    """Resume with Megatron's flags set as they are where Transformer Engine is installed."""
+    from megatron.core.optimizer import distrib_optimizer
+
+    flags = {"HAVE_APEX_OR_TE": True, "USING_TE_OPTIMIZER": True}
+    before = {name: getattr(distrib_optimizer, name) for name in flags}
+    try:
+        for name, value in flags.items():
+            setattr(distrib_optimizer, name, value)
+        return resumed(gpt, {}, {}, "dp_reshardable", directory)
+    finally:
+        for name, value in before.items():
+            setattr(distrib_optimizer, name, value)
+
+
+def resumed(gpt, layout, options, sharding_type, directory):
+    """Save after three steps, go on for three; load into new objects, go on for three."""
+    metadata = {"distrib_optim_sharding_type": sharding_type}
     model = gpt.build_model(**layout, **options)
     gpt.set_weights(model)
     optimizer = gpt.build_optimizer(model, sr_seed=5)
     gpt.train(model, optimizer, 3)
-    if dist.get_rank() == 0:
-        Path(directory).mkdir(parents=True)
-    dist.barrier()
-    dist_checkpointing.save(sharded(model, optimizer, False), directory)
+    save(model, optimizer, directory, metadata)
     gpt.train(model, optimizer, 3, first_step=3)
     expected = gpt.digest(gpt.gathered(model, optimizer))
 
     model = gpt.build_model(**layout, **options)
     optimizer = gpt.build_optimizer(model, sr_seed=6)  # the saved seed wins
-    state = dist_checkpointing.load(sharded(model, optimizer, True), directory)
-    model.module.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    load(model, optimizer, directory, metadata)
     steps = [s["step"] for s in optimizer.optimizer.state.values()]
     assert {(int(s), s.dtype) for s in steps} == {(3, torch.int64)}
     assert len({s.data_ptr() for s in steps}) == len(steps)
@@ -158,6 +202,23 @@ def factory(gpt):
     kinds = {str(value.dtype) for state in inner.state.values() for value in state.values() if value.dim()}
     found["state"] = sorted(kinds)
 
+    gpt.inject_gradients(model, 1)
+    optimizer.prepare_grads()
+    norm = optimizer.clip_grad_norm(0.25)
+    found["clip_grad_norm"] = [norm, inner.grad_scale]
+    model.zero_grad_buffer()
+    found["zeros"] = [optimizer.count_zeros(), sum(param.numel() for param in model.parameters())]
+    try:
+        optimizer.save_parameter_state("legacy.pt")
+    except RuntimeError as error:
+        found["legacy"] = str(error)
+    saved = optimizer.chained_optimizers[0].state_dict()
+    saved["optimizer"]["param_groups"][0]["nemo_sr_names"][0] = "other"
+    try:
+        optimizer.load_state_dict(saved)
+    except ValueError as error:
+        found["renamed"] = str(error)
+
     model.module.decoder.config.hetereogenous_dist_checkpoint = True
     other = gpt.build_optimizer(model)
     found["names of keys per layer"] = sorted(other.optimizer.name_of(shard) for shard in _shards(other))
@@ -197,6 +258,14 @@ def main(output, directory):
         for variant, kind in RESUMES:
             path = f"{directory}/{name}-{variant}-{kind}"
             cases[f"resumed {variant} {kind}"] = resumed(gpt, layout, VARIANTS[variant], kind, path)
+    if dist.get_world_size() == 1:
+        found["one"]["resumed with flags of TE"] = as_with_transformer_engine(gpt, f"{directory}/te")
+    else:
+        found["dp2"]["losses overlapped"] = losses(gpt, {}, {"overlap": True})
+        layouts = LAYOUTS[2]
+        for first, second in (("dp2", "tp2"), ("tp2", "pp2"), ("pp2", "dp2")):
+            digest = crossed(gpt, layouts[first], layouts[second], f"{directory}/{first}-{second}")
+            found[second][f"crossed from {first}"] = digest
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found))
     dist.barrier()

@@ -132,6 +132,31 @@ def test_a_resumed_run_is_bit_equal(found, layout, case):
     assert resumed["found"] == resumed["expected"]
 
 
+def test_a_resumed_run_is_bit_equal_with_the_flags_of_transformer_engine(found):
+    resumed = found["one"]["resumed with flags of TE"]
+    assert resumed["found"] == resumed["expected"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("dp2", "tp2"), ("tp2", "pp2"), ("pp2", "dp2")])
+def test_a_run_resumed_in_another_layout_is_bit_equal(found, expected, first, second):
+    assert found[second][f"crossed from {first}"] == expected["plain"][0]
+
+
+def test_overlapped_communication_changes_nothing(found):
+    assert found["dp2"]["losses overlapped"] == found["dp2"]["losses"]
+
+
+def test_clip_grad_norm_is_folded_into_the_next_step(found, expected):
+    norm, scale = found["factory"]["clip_grad_norm"]
+    assert norm == pytest.approx(expected["plain"][2][1], rel=1e-12)
+    assert scale == 0.25 / (norm + 1e-6)
+
+
+def test_zeros_are_counted_by_megatron(found):
+    zeros, elements = found["factory"]["zeros"]
+    assert zeros == elements
+
+
 def test_the_factory_gives_masterless_shards_of_megatrons_buffer(found):
     factory = found["factory"]
     assert factory["chain"] == "SRChainedOptimizer"
@@ -160,3 +185,5 @@ def test_other_optimizers_are_megatrons_own(found):
 def test_errors_say_what_to_do(found):
     assert "optimizer_cpu_offload=False" in found["factory"]["refused"]
     assert "checkpoint_metadata()" in found["factory"]["no metadata"]
+    assert "--ckpt-format torch_dist" in found["factory"]["legacy"]
+    assert "saved 'other'" in found["factory"]["renamed"]

@@ -23,7 +23,7 @@ from nemo_sr.megatron.naming import place_parameters
 VOCABULARY, LENGTH, SAMPLES = 96, 16, 4
 
 
-def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=False, fp32_norms=False):
+def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=False, fp32_norms=False, overlap=False):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
     parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(tp, pp)
@@ -64,7 +64,10 @@ def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=Fals
             if "layernorm" in name:
                 param.data = param.data.float()
     ddp_config = DistributedDataParallelConfig(
-        use_distributed_optimizer=distributed, grad_reduce_in_fp32=grad_in_fp32, bucket_size=None
+        use_distributed_optimizer=distributed,
+        grad_reduce_in_fp32=grad_in_fp32,
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
     )
     return DistributedDataParallel(config, ddp_config, gpt)
 
