@@ -54,6 +54,33 @@ _SIGNATURES: dict[str, dict[str, tuple[str, ...]]] = {
             "distributed_optimizer_instance_id",
         ),
         "megatron.core.optimizer.FP32Optimizer": ("optimizer", "config", "init_state_fn"),
+        "megatron.core.optimizer.FP32Optimizer.prepare_grads": ("self",),
+        f"megatron.core.optimizer.{_CHAIN}.step": ("self",),
+        f"megatron.core.optimizer.{_CHAIN}.get_grad_norm": ("self",),
+        "megatron.core.optimizer.DistributedOptimizer.sharded_state_dict": (
+            "self",
+            "model_sharded_state_dict",
+            "is_loading",
+            "sharding_type",
+            "metadata",
+        ),
+        "megatron.core.optimizer.DistributedOptimizer.get_parameter_state_dp_zero": (
+            "self",
+            "use_gloo_comm",
+            "empty_data",
+            "return_on_all_ranks",
+        ),
+        "megatron.core.optimizer.DistributedOptimizer._get_main_param_and_optimizer_states": ("self", "model_param"),
+        "megatron.core.optimizer.DistributedOptimizer._set_main_param_and_optimizer_states": (
+            "self",
+            "model_param",
+            "tensors",
+        ),
+        "megatron.core.optimizer.DistributedOptimizer.load_parameter_state_from_dp_reshardable": ("self", "state_dict"),
+        "megatron.core.optimizer.DistributedOptimizer.load_parameter_state_from_fully_reshardable": (
+            "self",
+            "state_dict",
+        ),
     },
 }
 
@@ -122,8 +149,8 @@ def check_megatron(version: str, target: Any) -> None:
             "Install a supported version."
         )
     for path, expected in _SIGNATURES[line].items():
-        name = path.rpartition(".")[2]
-        function = getattr(target, name, None)
+        names = path.removeprefix("megatron.core.optimizer.").split(".")
+        function = functools.reduce(lambda owner, name: getattr(owner, name, None), names, target)
         given = tuple(inspect.signature(function).parameters) if function is not None else None
         if given != expected:
             raise RuntimeError(

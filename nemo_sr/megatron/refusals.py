@@ -21,6 +21,7 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         "set bf16=True (FP32 weights leave nothing to round: use optimizer='adam')",
     ),
     "a loss scale": (_flag("loss_scale"), "leave loss_scale unset: BF16 has the exponent range of FP32"),
+    "an unset learning rate": (lambda config, ddp_config: config.lr is None, "set lr"),
     "L2 regularisation": (
         lambda config, ddp_config: not getattr(config, "decoupled_weight_decay", True),
         "leave decoupled_weight_decay=True: this is AdamW",

@@ -259,9 +259,11 @@ def main(output, directory):
             path = f"{directory}/{name}-{variant}-{kind}"
             cases[f"resumed {variant} {kind}"] = resumed(gpt, layout, VARIANTS[variant], kind, path)
     if dist.get_world_size() == 1:
+        found["one"]["injected deep"] = injected(gpt, {}, {"layers": 4})
         found["one"]["resumed with flags of TE"] = as_with_transformer_engine(gpt, f"{directory}/te")
     else:
         found["dp2"]["losses overlapped"] = losses(gpt, {}, {"overlap": True})
+        found["pp2"]["injected deep"] = injected(gpt, {"pp": 2, "vp": 2}, {"layers": 4})
         layouts = LAYOUTS[2]
         for first, second in (("dp2", "tp2"), ("tp2", "pp2"), ("pp2", "dp2")):
             digest = crossed(gpt, layouts[first], layouts[second], f"{directory}/{first}-{second}")

@@ -142,6 +142,12 @@ def test_a_run_resumed_in_another_layout_is_bit_equal(found, expected, first, se
     assert found[second][f"crossed from {first}"] == expected["plain"][0]
 
 
+def test_virtual_pipeline_stages_are_bit_equal_to_one_process(found):
+    deep = found["one"]["injected deep"]
+    assert deep["digest"] == single_process(deep["shapes"], fp32_norms=False)[0]
+    assert found["pp2"]["injected deep"]["digest"] == deep["digest"]
+
+
 def test_overlapped_communication_changes_nothing(found):
     assert found["dp2"]["losses overlapped"] == found["dp2"]["losses"]
 

@@ -23,13 +23,24 @@ from nemo_sr.megatron.naming import place_parameters
 VOCABULARY, LENGTH, SAMPLES = 96, 16, 4
 
 
-def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=False, fp32_norms=False, overlap=False):
+def build_model(
+    *,
+    tp=1,
+    pp=1,
+    distributed=True,
+    grad_in_fp32=False,
+    swiglu=False,
+    fp32_norms=False,
+    overlap=False,
+    layers=2,
+    vp=None,
+):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
     parallel_state.destroy_model_parallel()
-    parallel_state.initialize_model_parallel(tp, pp)
+    parallel_state.initialize_model_parallel(tp, pp, vp)
     model_parallel_cuda_manual_seed(1)
     config = TransformerConfig(
-        num_layers=2,
+        num_layers=layers,
         hidden_size=32,
         ffn_hidden_size=64,
         num_attention_heads=4,
@@ -39,6 +50,7 @@ def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=Fals
         pipeline_dtype=torch.bfloat16,
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
+        virtual_pipeline_model_parallel_size=vp,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         gated_linear_unit=swiglu,
@@ -49,27 +61,37 @@ def build_model(*, tp=1, pp=1, distributed=True, grad_in_fp32=False, swiglu=Fals
         bias_dropout_fusion=False,
         finalize_model_grads_func=finalize_model_grads,
     )
-    gpt = GPTModel(
-        config,
-        get_gpt_layer_local_spec(),
-        vocab_size=VOCABULARY,
-        max_sequence_length=LENGTH,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
-        position_embedding_type="learned_absolute",
-        share_embeddings_and_output_weights=True,
-    ).bfloat16()
-    if fp32_norms:
-        for name, param in gpt.named_parameters():
-            if "layernorm" in name:
-                param.data = param.data.float()
     ddp_config = DistributedDataParallelConfig(
         use_distributed_optimizer=distributed,
         grad_reduce_in_fp32=grad_in_fp32,
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap,
     )
-    return DistributedDataParallel(config, ddp_config, gpt)
+    chunks = []
+    for stage in range(vp or 1):
+        where = {"ignore_virtual": False, "vp_stage": stage} if vp else {}
+        gpt = GPTModel(
+            config,
+            get_gpt_layer_local_spec(),
+            vocab_size=VOCABULARY,
+            max_sequence_length=LENGTH,
+            pre_process=parallel_state.is_pipeline_first_stage(**where),
+            post_process=parallel_state.is_pipeline_last_stage(**where),
+            position_embedding_type="learned_absolute",
+            share_embeddings_and_output_weights=True,
+            vp_stage=stage if vp else None,
+        ).bfloat16()
+        if fp32_norms:
+            for name, param in gpt.named_parameters():
+                if "layernorm" in name:
+                    param.data = param.data.float()
+        chunks.append(DistributedDataParallel(config, ddp_config, gpt, disable_bucketing=stage > 0))
+    return torch.nn.ModuleList(chunks) if vp else chunks[0]
+
+
+def model_chunks(model):
+    """Return what Megatron calls model chunks: a list, of one where there are no virtual stages."""
+    return list(model) if isinstance(model, torch.nn.ModuleList) else [model]
 
 
 def build_optimizer(model, **options):
@@ -84,12 +106,12 @@ def build_optimizer(model, **options):
         clip_grad=options.pop("clip_grad", 1.0),
         bf16=True,
         params_dtype=torch.bfloat16,
-        use_distributed_optimizer=model.ddp_config.use_distributed_optimizer,
+        use_distributed_optimizer=model_chunks(model)[0].ddp_config.use_distributed_optimizer,
         **options,
     )
     for name, value in settings.items():
         setattr(config, name, value)
-    return get_megatron_optimizer(config, [model])
+    return get_megatron_optimizer(config, model_chunks(model))
 
 
 def whole_tensor(name, shape, kind, step=0):
@@ -109,7 +131,7 @@ def is_norm(name):
 
 def whole_shapes(model):
     """Return {name: global shape} of this rank's parameters."""
-    return {place.name: place.pieces[0].global_shape for place in place_parameters([model]).values()}
+    return {place.name: place.pieces[0].global_shape for place in place_parameters(model_chunks(model)).values()}
 
 
 def _cut(place, kind, step=0):
@@ -121,13 +143,13 @@ def _cut(place, kind, step=0):
 def set_weights(model):
     """Give every rank its part of the same whole weights."""
     with torch.no_grad():
-        for param, place in place_parameters([model]).items():
+        for param, place in place_parameters(model_chunks(model)).items():
             param.copy_(_cut(place, "weight").view(param.shape))
 
 
 def inject_gradients(model, step):
     """Give every rank its part of the same whole gradients, as if reduced already."""
-    for param, place in place_parameters([model]).items():
+    for param, place in place_parameters(model_chunks(model)).items():
         param.main_grad.copy_(_cut(place, "gradient", step).view(param.shape))
 
 
@@ -137,7 +159,7 @@ def gathered(model, optimizer=None):
     Returns:
         {"weight": {name: tensor}} on every rank, and with `optimizer` "exp_avg" and "exp_avg_sq" too.
     """
-    places = place_parameters([model])
+    places = place_parameters(model_chunks(model))
     mine = []
     for param, place in places.items():
         indices = torch.cat([piece.index() for piece in place.pieces])

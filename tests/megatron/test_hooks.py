@@ -75,13 +75,29 @@ def test_a_changed_function_is_refused_by_name(monkeypatch):
     assert dict(vars(target)) == before
 
 
+def test_a_changed_method_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(target.DistributedOptimizer, "sharded_state_dict", lambda self, metadata: None)
+    with pytest.raises(
+        RuntimeError, match=r"needs megatron\.core\.optimizer\.DistributedOptimizer\.sharded_state_dict"
+    ):
+        nemo_sr.megatron.install()
+
+
+def test_a_missing_method_is_refused_by_name(monkeypatch):
+    monkeypatch.delattr(target.DistributedOptimizer, "get_parameter_state_dp_zero")
+    with pytest.raises(RuntimeError, match=r"get_parameter_state_dp_zero .* it has None"):
+        nemo_sr.megatron.install()
+
+
 def test_importing_nemo_sr_does_not_import_megatron():
     program = "import sys, nemo_sr; assert not any(name.split('.')[0] == 'megatron' for name in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def config(**options):
-    return OptimizerConfig(optimizer="adamw_sr", bf16=True, use_distributed_optimizer=True, **options)
+    return OptimizerConfig(
+        **{"optimizer": "adamw_sr", "lr": 1e-3, "bf16": True, "use_distributed_optimizer": True, **options}
+    )
 
 
 def with_attributes(made, **attributes):
@@ -94,6 +110,7 @@ UNSUPPORTED = {
     "fp16": (with_attributes(config(), fp16=True, bf16=False), {}),
     "FP32 training": (with_attributes(config(), bf16=False), {}),
     "a loss scale": (config(loss_scale=1024.0), {}),
+    "an unset learning rate": (config(lr=None), {}),
     "L2 regularisation": (config(decoupled_weight_decay=False), {}),
     "FP8 parameter gather": (config(), {"fp8_param_gather": True}),
     "Megatron-FSDP": (config(), {"use_megatron_fsdp": True}),
