@@ -5,6 +5,7 @@
 Importing this package needs torch alone. ``nemo_sr.megatron`` imports Megatron-core when first used.
 """
 
+from nemo_sr.diagnostics import RoundingReport
 from nemo_sr.layout import ShardLayout
 from nemo_sr.noise import noise16
 from nemo_sr.optimizer import AdamW_SR_BF16, AdamWSR
@@ -13,7 +14,7 @@ from nemo_sr.rounding import round_stochastic
 
 __version__ = "0.1.0"
 
-__all__ = ["AdamWSR", "AdamW_SR_BF16", "ShardLayout", "noise16", "register", "round_stochastic"]
+__all__ = ["AdamWSR", "AdamW_SR_BF16", "RoundingReport", "ShardLayout", "noise16", "register", "round_stochastic"]
 
 
 def __getattr__(name: str) -> object:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from nemo_sr.binding import Binding, canonical_name, check_bindings
+from nemo_sr.diagnostics import RoundingReport, add_reports, report_step, warn_of_stalls
 from nemo_sr.kernels import choose_backend
 from nemo_sr.layout import ShardLayout
 from nemo_sr.loading import prepare_state_dict
@@ -119,6 +120,7 @@ class AdamWSR(Optimizer):
             for name, param in zip(names, group["params"], strict=True):
                 self._require_supported_dtype(name, param)
                 new[param] = Binding(canonical_name(name), (ShardLayout.whole(param.shape),), explicit=False)
+            warn_of_stalls(group)
         except (TypeError, ValueError):
             del self.param_groups[-1]
             raise
@@ -162,8 +164,8 @@ class AdamWSR(Optimizer):
             return
         self.state[param].update(
             step=torch.zeros((), dtype=torch.int64),
-            exp_avg=torch.zeros_like(param, memory_format=torch.contiguous_format),
-            exp_avg_sq=torch.zeros_like(param, memory_format=torch.contiguous_format),
+            exp_avg=_zeros_like(param),
+            exp_avg_sq=_zeros_like(param),
         )
 
     @torch.no_grad()
@@ -248,6 +250,35 @@ class AdamWSR(Optimizer):
             saved["param_names"] = [self.name_of(param) for param in group["params"]]
         return result
 
+    @torch.no_grad()
+    def rounding_report(self) -> list[dict[str, RoundingReport]]:
+        """Report, for each group, what rounding does in the step that is about to be taken.
+
+        Call it between backward and :meth:`step`; it costs about two steps, changes nothing and is exact.
+
+        Returns:
+            For each group, a report for "weight", "exp_avg" and "exp_avg_sq" ({} where no BF16 parameter has a
+            gradient). Its ``share_lost`` is what rounding to nearest would lose.
+        """
+        result = []
+        for group in self.param_groups:
+            pending = [(param, grad) for param in group["params"] if (grad := self._grad(param)) is not None]
+            result.append(add_reports(self._report(group, *pair) for pair in pending if pair[0].dtype != torch.float32))
+        return result
+
+    def _report(self, group: dict[str, Any], param: Tensor, grad: Tensor) -> dict[str, RoundingReport]:
+        state = self.state.get(param) or {"step": 0, "exp_avg": _zeros_like(param), "exp_avg_sq": _zeros_like(param)}
+        step = int(state["step"]) + 1
+        return report_step(
+            (param.reshape(-1), grad.reshape(-1), state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)),
+            scalars=self._scalars(group, step),
+            key=self._key(group, param),
+            step=step,
+            layouts=self._bindings[param].layouts,
+            roundings=(group["exp_avg_rounding"], group["exp_avg_sq_rounding"]),
+            maximize=group["maximize"],
+        )
+
     def _require_supported_dtype(self, name: str, param: Tensor) -> None:
         if param.dtype == torch.bfloat16 or (param.dtype == torch.float32 and self._fp32_params == "plain"):
             return
@@ -274,6 +305,12 @@ class AdamWSR(Optimizer):
             )
         return grad
 
+    def _key(self, group: dict[str, Any], param: Tensor) -> int:
+        identity = (group["seed"], self.name_of(param))
+        if identity not in self._keys:
+            self._keys[identity] = noise_key(*identity)
+        return self._keys[identity]
+
     def _scalars(self, group: dict[str, Any], step: int) -> StepScalars:
         return StepScalars.of_step(
             step,
@@ -285,10 +322,6 @@ class AdamWSR(Optimizer):
         )
 
     def _step_param(self, group: dict[str, Any], param: Tensor, grad: Tensor, step: int, scalars: StepScalars) -> None:
-        binding = self._bindings[param]
-        identity = (group["seed"], binding.name)
-        if identity not in self._keys:
-            self._keys[identity] = noise_key(*identity)
         state = self.state[param]
         tensors = [param, state["exp_avg"], state["exp_avg_sq"]]
         flat = [tensor.reshape(-1) for tensor in tensors]
@@ -298,9 +331,9 @@ class AdamWSR(Optimizer):
             flat[1],
             flat[2],
             scalars=scalars,
-            key=self._keys[identity],
+            key=self._key(group, param),
             step=step,
-            layouts=binding.layouts,
+            layouts=self._bindings[param].layouts,
             exp_avg_rounding=group["exp_avg_rounding"],
             exp_avg_sq_rounding=group["exp_avg_sq_rounding"],
             maximize=group["maximize"],
@@ -329,6 +362,10 @@ class AdamW_SR_BF16(AdamWSR):  # noqa: N801
         if kwargs.get("fp32_params", "error") != "error":
             raise ValueError('AdamW_SR_BF16 always refuses FP32 parameters. Use AdamWSR(..., fp32_params="plain").')
         super().__init__(params, *args, **kwargs)
+
+
+def _zeros_like(param: Tensor) -> Tensor:
+    return torch.zeros_like(param, memory_format=torch.contiguous_format)
 
 
 def _validate_options(group: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -161,27 +161,33 @@ def adamw_sr_(
     Source:
         arXiv 2502.20566; FP32 tensors take the same formulas without rounding.
     """
+    for here, index in chunks(layouts, weight.device):
+        w, m, v = adamw_float32(weight[here], grad[here], exp_avg[here], exp_avg_sq[here], scalars, maximize=maximize)
+        if weight.dtype == torch.float32:
+            weight[here], exp_avg[here], exp_avg_sq[here] = w, m, v
+            continue
+        weight[here] = round_stochastic(w, noise16_from_key(key, step, WEIGHT_STREAM, index))
+        for moment, value, rounding, stream in (
+            (exp_avg, m, exp_avg_rounding, EXP_AVG_STREAM),
+            (exp_avg_sq, v, exp_avg_sq_rounding, EXP_AVG_SQ_STREAM),
+        ):
+            if rounding == "stochastic":
+                moment[here] = round_stochastic(value, noise16_from_key(key, step, stream, index))
+            else:
+                moment[here] = round_nearest(value)
+
+
+def chunks(layouts: Sequence[ShardLayout], device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Cut a shard into pieces of bounded size.
+
+    Yields:
+        Where the piece lies in the shard, and its elements' indices in the whole parameter (int64).
+    """
     begin = 0
     for layout in layouts:
         for inner in range(0, layout.numel, CHUNK):
             end = min(inner + CHUNK, layout.numel)
-            here = slice(begin + inner, begin + end)
-            w, m, v = adamw_float32(
-                weight[here], grad[here], exp_avg[here], exp_avg_sq[here], scalars, maximize=maximize
-            )
-            if weight.dtype == torch.float32:
-                weight[here], exp_avg[here], exp_avg_sq[here] = w, m, v
-                continue
-            index = layout.index(inner, end, device=weight.device)
-            weight[here] = round_stochastic(w, noise16_from_key(key, step, WEIGHT_STREAM, index))
-            for moment, value, rounding, stream in (
-                (exp_avg, m, exp_avg_rounding, EXP_AVG_STREAM),
-                (exp_avg_sq, v, exp_avg_sq_rounding, EXP_AVG_SQ_STREAM),
-            ):
-                if rounding == "stochastic":
-                    moment[here] = round_stochastic(value, noise16_from_key(key, step, stream, index))
-                else:
-                    moment[here] = round_nearest(value)
+            yield slice(begin + inner, begin + end), layout.index(inner, end, device=device)
         begin += layout.numel
 
 
