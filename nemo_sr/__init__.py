@@ -10,11 +10,21 @@ from nemo_sr.layout import ShardLayout
 from nemo_sr.noise import noise16
 from nemo_sr.optimizer import AdamW_SR_BF16, AdamWSR
 from nemo_sr.registry import register
+from nemo_sr.replicas import check_replicas
 from nemo_sr.rounding import round_stochastic
 
 __version__ = "0.1.0"
 
-__all__ = ["AdamWSR", "AdamW_SR_BF16", "RoundingReport", "ShardLayout", "noise16", "register", "round_stochastic"]
+__all__ = [
+    "AdamWSR",
+    "AdamW_SR_BF16",
+    "RoundingReport",
+    "ShardLayout",
+    "check_replicas",
+    "noise16",
+    "register",
+    "round_stochastic",
+]
 
 
 def __getattr__(name: str) -> object:

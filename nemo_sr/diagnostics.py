@@ -93,7 +93,7 @@ class RoundingReport:
 
 
 def report_step(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    tensors: tuple[Tensor, ...],
     *,
     scalars: StepScalars,
     key: int,

@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer
 
 from nemo_sr.binding import Binding, canonical_name, check_bindings
 from nemo_sr.diagnostics import RoundingReport, add_reports, report_step, warn_of_stalls
+from nemo_sr.dtensor import layout_of, local_tensor
 from nemo_sr.kernels import choose_backend
 from nemo_sr.layout import ShardLayout
 from nemo_sr.loading import prepare_state_dict
@@ -119,7 +120,7 @@ class AdamWSR(Optimizer):
             new = {}
             for name, param in zip(names, group["params"], strict=True):
                 self._require_supported_dtype(name, param)
-                new[param] = Binding(canonical_name(name), (ShardLayout.whole(param.shape),), explicit=False)
+                new[param] = Binding(canonical_name(name), (layout_of(name, param),), explicit=False)
             warn_of_stalls(group)
         except (TypeError, ValueError):
             del self.param_groups[-1]
@@ -144,10 +145,10 @@ class AdamWSR(Optimizer):
                 f"bind needs a parameter of this optimizer; {name!r} is not one. Pass it to AdamWSR first."
             )
         binding = Binding.of(canonical_name(name), layout)
-        if binding.numel != param.numel():
+        if binding.numel != (size := local_tensor(param).numel()):
             raise ValueError(
                 f"the layout of {name!r} must hold as many elements as the parameter; "
-                f"got {binding.numel} and {param.numel()}. Correct start and stop."
+                f"got {binding.numel} and {size}. Correct start and stop."
             )
         if int(self.state.get(param, {}).get("step", 0)) > 0 and binding != self._bindings[param]:
             raise RuntimeError(f"bind must come before the first step; {name!r} has been stepped already.")
@@ -270,7 +271,7 @@ class AdamWSR(Optimizer):
         state = self.state.get(param) or {"step": 0, "exp_avg": _zeros_like(param), "exp_avg_sq": _zeros_like(param)}
         step = int(state["step"]) + 1
         return report_step(
-            (param.reshape(-1), grad.reshape(-1), state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)),
+            tuple(local_tensor(t).reshape(-1) for t in (param, grad, state["exp_avg"], state["exp_avg_sq"])),
             scalars=self._scalars(group, step),
             key=self._key(group, param),
             step=step,
@@ -323,11 +324,11 @@ class AdamWSR(Optimizer):
 
     def _step_param(self, group: dict[str, Any], param: Tensor, grad: Tensor, step: int, scalars: StepScalars) -> None:
         state = self.state[param]
-        tensors = [param, state["exp_avg"], state["exp_avg_sq"]]
+        tensors = [local_tensor(tensor) for tensor in (param, state["exp_avg"], state["exp_avg_sq"])]
         flat = [tensor.reshape(-1) for tensor in tensors]
         self._step_function(
             flat[0],
-            grad.reshape(-1),
+            local_tensor(grad).reshape(-1),
             flat[1],
             flat[2],
             scalars=scalars,
