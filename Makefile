@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 READY  := $(VENV)/.ready
+SAMPLE := data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain corpus test test-slow lint format constraints clean
+.PHONY: help setup pretrain test test-slow lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -18,6 +19,13 @@ $(READY): setup.py constraints.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[megatron,nemo,data,dev]'
 	@touch $@
+
+pretrain: $(READY) $(SAMPLE)/pydocs.xml.bz2  ## Train a small GPT with adamw_sr on two processes of this CPU; run it again to resume.
+	$(BIN)/python scripts/preprocess_wikipedia.py --input $(SAMPLE)/pydocs.xml.bz2 --output $(SAMPLE)/sample --train-tokenizer 4096 --workers 2
+	$(BIN)/python scripts/pretrain_gpt.py --config-name=gpt_tiny_cpu
+
+$(SAMPLE)/pydocs.xml.bz2: | $(READY)
+	$(BIN)/python scripts/make_sample_corpus.py --output $@
 
 test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 	$(BIN)/python -m pytest -m 'not slow'
