@@ -8,7 +8,8 @@ Importing this package needs torch alone. ``nemo_sr.megatron`` imports Megatron-
 from nemo_sr.diagnostics import RoundingReport
 from nemo_sr.layout import ShardLayout
 from nemo_sr.noise import noise16
-from nemo_sr.optimizer import AdamW_SR_BF16, AdamWSR
+from nemo_sr.optimizer import AdamWSR
+from nemo_sr.paper import AdamW_SR_BF16
 from nemo_sr.registry import register
 from nemo_sr.replicas import check_replicas
 from nemo_sr.rounding import round_stochastic

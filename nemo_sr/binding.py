@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from nemo_sr.layout import ShardLayout
 
@@ -28,8 +29,22 @@ class Binding:
 
     @classmethod
     def of(cls, name: str, layout: ShardLayout | Sequence[ShardLayout]) -> Binding:
-        """Make a binding from one layout, or from several whose concatenation is the parameter."""
-        return cls(name, (layout,) if isinstance(layout, ShardLayout) else tuple(layout))
+        """Make a binding from one layout, or from several disjoint ones whose concatenation is the parameter.
+
+        Raises:
+            TypeError: the name is not a str, or a layout not a ShardLayout.
+            ValueError: the layouts overlap, or are of different whole parameters.
+        """
+        layouts = (layout,) if isinstance(layout, ShardLayout) else tuple(layout)
+        if not isinstance(name, str) or not all(isinstance(piece, ShardLayout) for piece in layouts):
+            raise TypeError(
+                f"a binding needs a str and one ShardLayout or several; got {name!r} and {layout!r}. "
+                "Pass ShardLayout(global_shape, block_offset, block_shape, start, stop)."
+            )
+        name = canonical_name(name)
+        for a, b in combinations(layouts, 2):
+            _check_pieces(name, a, b)
+        return cls(name, layouts)
 
     @property
     def numel(self) -> int:
@@ -57,16 +72,20 @@ def _check_pair(old: Binding, new: Binding) -> None:
             f"every parameter needs a name of its own, since the noise depends on it; two are called {new.name!r}. "
             "Rename one, or bind both with AdamWSR.bind if they are pieces or copies of one parameter."
         )
-    if old.layouts == new.layouts:
-        return
-    shapes = {layout.global_shape for binding in (old, new) for layout in binding.layouts}
-    if len(shapes) > 1:
+    if old.layouts != new.layouts:
+        for a in old.layouts:
+            for b in new.layouts:
+                _check_pieces(new.name, a, b)
+
+
+def _check_pieces(name: str, a: ShardLayout, b: ShardLayout) -> None:
+    if a.global_shape != b.global_shape:
         raise ValueError(
-            f"parameters bound to one name must be parts of one parameter; those bound to {new.name!r} have the "
-            f"global shapes {sorted(shapes)}. Bind them to different names."
+            f"parameters bound to one name must be parts of one parameter; those bound to {name!r} have the global "
+            f"shapes {a.global_shape} and {b.global_shape}. Bind them to different names."
         )
-    if any(a.overlaps(b) for a in old.layouts for b in new.layouts):
+    if a.overlaps(b):
         raise ValueError(
             f"parameters bound to one name must be disjoint pieces, or copies with equal layouts; two bound to "
-            f"{new.name!r} overlap: {old.layouts} and {new.layouts}. Correct their layouts."
+            f"{name!r} overlap: {a} and {b}. Correct their layouts."
         )

@@ -60,7 +60,7 @@ class RoundingReport:
     """What rounding does to one tensor in one step; counts and sums, so that reports add up exactly.
 
     Args:
-        num_elements: Elements looked at.
+        num_elements: Elements looked at; those that are or become infinite or NaN count here alone.
         num_changed: Elements whose FP32 result differs from the BF16 value they held.
         num_lost: Of these, elements that rounding to nearest would leave where they are.
         num_moved: Elements that the rounding in use moves.
@@ -145,15 +145,16 @@ def add_reports(reports: Iterable[Mapping[str, RoundingReport]]) -> dict[str, Ro
 
 def _compare(old: Tensor, value: Tensor, nearest: Tensor, new: Tensor) -> RoundingReport:
     before = old.float()
-    changed = value != before
+    finite = value.isfinite() & before.isfinite()
+    changed = finite & (value != before)
     # BF16's ulp is 2^(exponent - 7), and 2^-133 among the subnormals.
     _, exponent = torch.frexp(torch.maximum(before.abs(), value.abs()))
     ulp = torch.ldexp(torch.ones_like(before, dtype=torch.float64), (exponent - 8).clamp(min=-133))
-    in_ulps = (value.double() - before.double()).abs() / ulp
+    in_ulps = ((value.double() - before.double()).abs() / ulp).where(finite, 0.0)
     return RoundingReport(
         num_elements=old.numel(),
         num_changed=int(changed.sum()),
         num_lost=int((changed & (nearest == old)).sum()),
-        num_moved=int((new != old).sum()),
+        num_moved=int((finite & (new != old)).sum()),
         sum_update_in_ulps=float(in_ulps.sum()),
     )

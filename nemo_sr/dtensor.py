@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -23,6 +24,42 @@ def local_tensor(tensor: Tensor) -> Tensor:
         return tensor
     local: Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return local
+
+
+def place_like(what: str, tensor: Tensor, param: Tensor) -> Tensor:
+    """Give a tensor the mesh and placements of a parameter. Collective where they differ (a partial gradient, say).
+
+    Args:
+        what: Names the tensor, for the message.
+        tensor: A DTensor if ``param`` is one, a plain tensor if it is not.
+        param: The parameter.
+
+    Raises:
+        TypeError: one is a DTensor and the other is not.
+    """
+    if is_dtensor(tensor) != is_dtensor(param):
+        kinds = ["a DTensor" if is_dtensor(t) else "a plain tensor" for t in (param, tensor)]
+        raise TypeError(
+            f"{what} must be of its parameter's kind; the parameter is {kinds[0]}, it is {kinds[1]}. Distribute it as "
+            "the parameter (torch.distributed.checkpoint.state_dict does so for a full optimizer state)."
+        )
+    if not is_dtensor(param) or (tensor.device_mesh, tensor.placements) == (param.device_mesh, param.placements):  # type: ignore[attr-defined]
+        return tensor
+    placed: Tensor = tensor.redistribute(param.device_mesh, param.placements)  # type: ignore[attr-defined]
+    return placed
+
+
+def map_local(function: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """Apply an elementwise function to this rank's shard; a DTensor gives a DTensor placed alike."""
+    if not is_dtensor(tensor):
+        return function(tensor)
+    from torch.distributed.tensor import DTensor
+
+    mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
+    result: Tensor = DTensor.from_local(
+        function(local_tensor(tensor)), mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )
+    return result
 
 
 def layout_of(name: str, param: Tensor) -> ShardLayout:

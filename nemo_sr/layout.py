@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import index as whole_number
 
 import torch
 from torch import Tensor
@@ -28,6 +29,10 @@ class ShardLayout:
 
     Raises:
         ValueError: the block does not lie in the parameter, or the range not in the block.
+        TypeError: a size or an offset is not a whole number.
+
+    Source:
+        Noise specification, version 1.
     """
 
     global_shape: tuple[int, ...]
@@ -38,20 +43,24 @@ class ShardLayout:
 
     def __post_init__(self) -> None:
         for field in ("global_shape", "block_offset", "block_shape"):
-            object.__setattr__(self, field, tuple(int(size) for size in getattr(self, field)))
+            object.__setattr__(self, field, tuple(whole_number(size) for size in getattr(self, field)))
+        for field in ("start", "stop"):
+            object.__setattr__(self, field, whole_number(getattr(self, field)))
         whole, offset, block = self.global_shape, self.block_offset, self.block_shape
         if not len(whole) == len(offset) == len(block):
             raise ValueError(
-                f"global_shape, block_offset and block_shape must have one length; got {whole}, {offset} and {block}."
+                f"global_shape, block_offset and block_shape must have one length; got {whole}, {offset} and {block}. "
+                "Give one entry a dimension."
             )
         if any(o < 0 or b < 0 or o + b > w for w, o, b in zip(whole, offset, block, strict=True)):
             raise ValueError(
-                f"the block must lie in the parameter; got a block of shape {block} at {offset} in shape {whole}."
+                f"the block must lie in the parameter; got a block of shape {block} at {offset} in shape {whole}. "
+                "Correct the offset or the block."
             )
         if not 0 <= self.start <= self.stop <= prod(block):
             raise ValueError(
                 f"0 <= start <= stop <= {prod(block)} (the block's elements) must hold; "
-                f"got start={self.start}, stop={self.stop}."
+                f"got start={self.start}, stop={self.stop}. Count within the block."
             )
 
     @classmethod
@@ -80,18 +89,20 @@ class ShardLayout:
         """
         end = self.numel if end is None else end
         if not 0 <= begin <= end <= self.numel:
-            raise ValueError(f"0 <= begin <= end <= {self.numel} must hold; got begin={begin}, end={end}.")
+            raise ValueError(
+                f"0 <= begin <= end <= {self.numel} must hold; got begin={begin}, end={end}. Count within the shard."
+            )
         if begin == end:
             return torch.empty(0, dtype=torch.int64, device=device)
         rest = torch.arange(self.start + begin, self.start + end, dtype=torch.int64, device=device)
         strides = _strides(self.global_shape)
-        index = torch.full_like(rest, sum(o * s for o, s in zip(self.block_offset, strides, strict=True)))
+        result = torch.full_like(rest, sum(o * s for o, s in zip(self.block_offset, strides, strict=True)))
         (_, outer_stride), *inner = self._runs(strides)
         for size, stride in reversed(inner):
             quotient = rest // size
-            index += (rest - quotient * size) * stride
+            result += (rest - quotient * size) * stride
             rest = quotient
-        return index + rest * outer_stride
+        return result + rest * outer_stride
 
     def overlaps(self, other: ShardLayout) -> bool:
         """Tell whether two shards of one parameter share an element.

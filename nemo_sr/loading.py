@@ -11,24 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nemo_sr.noise import NOISE_VERSION
+from nemo_sr.binding import canonical_name
+from nemo_sr.dtensor import map_local, place_like
+from nemo_sr.options import normalize_options
 from nemo_sr.rounding import round_nearest
 
-_OPTIONS_OF_OTHERS = ("amsgrad", "foreach", "fused", "differentiable", "decoupled_weight_decay")
+_OPTIONS_OF_OTHERS = ("amsgrad", "foreach", "fused", "differentiable", "decoupled_weight_decay", "capturable")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def prepare_state_dict(
-    state_dict: Mapping[str, Any],
-    params: Sequence[Tensor],
-    names: Sequence[Sequence[str]],
-    rename: Mapping[str, str],
+    state_dict: Mapping[str, Any], present_groups: Sequence[Mapping[str, Any]], rename: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Check a saved state against the present parameters, and copy its tensors.
+    """Check a saved state against the present parameter groups, and copy its tensors.
 
     Args:
         state_dict: What AdamWSR.state_dict or torch.optim.AdamW.state_dict returned; not changed.
-        params: All present parameters, in order.
-        names: Their canonical names, by group.
+        present_groups: The optimizer's param_groups. Options that the saved groups lack are theirs.
         rename: {saved name: present name}.
 
     Returns:
@@ -36,72 +35,116 @@ def prepare_state_dict(
         ({} where there is none): step int64, moments of the parameter's dtype.
 
     Raises:
-        ValueError: names, groups, shapes or noise version do not fit.
+        ValueError: names, groups, shapes, options or noise version do not fit.
+        TypeError: an option or a tensor is of an unsupported type.
     """
-    groups = [dict(group) for group in state_dict["param_groups"]]
-    saved_lengths, lengths = [len(g["params"]) for g in groups], [len(group) for group in names]
-    if saved_lengths != lengths:
+    missing = [key for key in ("state", "param_groups") if key not in state_dict]
+    if missing:
         raise ValueError(
-            f"the saved groups must match the optimizer's; saved sizes {saved_lengths}, present sizes {lengths}. "
+            f"a saved optimizer state has state and param_groups; {', '.join(missing)} is missing. "
+            "Pass what an optimizer's state_dict() returned."
+        )
+    groups = [dict(group) for group in state_dict["param_groups"]]
+    sizes, present_sizes = ([len(group["params"]) for group in side] for side in (groups, present_groups))
+    if sizes != present_sizes:
+        raise ValueError(
+            f"the saved groups must match the optimizer's; saved sizes {sizes}, present sizes {present_sizes}. "
             "Build the optimizer with the groups it was saved with."
         )
-    for group, present in zip(groups, names, strict=True):
-        _check_group(group, present, rename)
-        for option in _OPTIONS_OF_OTHERS:
-            group.pop(option, None)
-    saved_ids = [saved_id for group in groups for saved_id in group["params"]]
-    flat_names = [name for group in names for name in group]
-    states = [
-        _copy_state(state_dict["state"].get(saved_id, {}), param, name)
-        for saved_id, param, name in zip(saved_ids, params, flat_names, strict=True)
+    _check_rename(rename, groups)
+    saved_ids, params, names = [], [], []
+    for group, present in zip(groups, present_groups, strict=True):
+        saved_ids += group["params"]
+        params += present["params"]
+        names += present["param_names"]
+        _prepare_group(group, present, rename)
+    saved = [state_dict["state"].get(saved_id, {}) for saved_id in saved_ids]
+    states = [_copy_state(*triple) for triple in zip(saved, params, names, strict=True)]
+    rounded = [
+        name
+        for old, new, name in zip(saved, states, names, strict=True)
+        if any(new[key].dtype == torch.bfloat16 != old[key].dtype for key in _MOMENTS if new)
     ]
-    _warn_of_casts(state_dict["state"], states, saved_ids)
+    if rounded:
+        warnings.warn(
+            f"the saved moments of {len(rounded)} parameters ({rounded[0]!r}, say) were rounded to nearest to BF16.",
+            stacklevel=5,
+        )
     return {**state_dict, "state": {}, "param_groups": groups}, states
 
 
-def _check_group(group: Mapping[str, Any], present: Sequence[str], rename: Mapping[str, str]) -> None:
-    version = group.get("noise_version", NOISE_VERSION)
-    if version != NOISE_VERSION:
-        raise ValueError(
-            f"this nemo_sr knows noise version {NOISE_VERSION}; the saved state has version {version}. "
-            "Load it with the nemo_sr release that wrote it."
-        )
+def _prepare_group(group: dict[str, Any], present: Mapping[str, Any], rename: Mapping[str, str]) -> None:
+    if "noise_version" in group:
+        _check_names(group, present["param_names"], rename)
+    else:  # from another optimizer: it drew no noise under any name
+        _check_foreign(group)
+        for option in _OPTIONS_OF_OTHERS:
+            group.pop(option, None)
+    group.pop("param_names", None)
+    for option, value in present.items():
+        group.setdefault(option, value)
+    group["param_names"] = list(present["param_names"])
+    normalize_options(group)
+
+
+def _check_foreign(group: Mapping[str, Any]) -> None:
     if group.get("amsgrad"):
-        raise ValueError("AdamWSR has no AMSGrad; the saved group has amsgrad=True. Save it without.")
-    if "noise_version" not in group:
-        return  # from another optimizer: it drew no noise under any name
-    for saved, name in zip(group["param_names"], present, strict=True):
-        if rename.get(saved, saved) != name:
+        raise ValueError("AdamWSR has no AMSGrad; the saved group has amsgrad=True. Train on without it first.")
+    if group.get("weight_decay") and group.get("decoupled_weight_decay") is False:
+        raise ValueError(
+            f"AdamWSR's weight decay is decoupled; the saved group adds weight_decay={group['weight_decay']} to the "
+            "gradient, as torch.optim.Adam does. Set it to 0 there, or save a torch.optim.AdamW."
+        )
+
+
+def _check_rename(rename: Mapping[str, str], groups: Sequence[Mapping[str, Any]]) -> None:
+    known = {name for group in groups for name in group.get("param_names", ())}
+    unknown = sorted(set(rename) - known)
+    if unknown:
+        raise ValueError(
+            f"rename maps saved names to present ones; {unknown} are not among the saved names. Saved are, say, "
+            f"{sorted(known)[:5]}."
+        )
+
+
+def _check_names(group: Mapping[str, Any], present: Sequence[str], rename: Mapping[str, str]) -> None:
+    saved = group.get("param_names", ())
+    for i, (saved_id, name) in enumerate(zip(group["params"], present, strict=True)):
+        # torch.distributed.checkpoint puts names where torch has numbers, in the present order; param_names still
+        # has the saved order then.
+        if isinstance(saved_id, str) and canonical_name(saved_id) == name:
+            continue
+        old = saved[i] if len(saved) == len(present) else f"{saved_id} of {len(saved)} names"
+        if rename.get(old, old) != name:
             raise ValueError(
-                f"a saved name must equal the present one, since the noise depends on it; saved {saved!r}, "
-                f"present {name!r}. Pass rename={{{saved!r}: {name!r}}} to accept other noise from here on."
+                f"a saved name must equal the present one, since the noise depends on it; saved {old!r}, "
+                f"present {name!r}. Pass rename={{{old!r}: {name!r}}} to accept other noise from here on."
             )
 
 
 def _copy_state(saved: Mapping[str, Any], param: Tensor, name: str) -> dict[str, Any]:
     if not saved:
         return {}
-    state: dict[str, Any] = {"step": torch.as_tensor(saved["step"]).to("cpu", torch.int64, copy=True)}
-    for moment in ("exp_avg", "exp_avg_sq"):
-        value = saved[moment]
+    if not {"step", *_MOMENTS} <= set(saved):
+        raise ValueError(
+            f"the saved state of {name!r} must have step, exp_avg and exp_avg_sq; it has {', '.join(saved)}. "
+            "Load the state of an Adam-like optimizer."
+        )
+    # Through int: under another default dtype torch.as_tensor would round a float step.
+    state: dict[str, Any] = {"step": torch.tensor(int(saved["step"]), dtype=torch.int64, device="cpu")}
+    for key in _MOMENTS:
+        value = saved[key].detach()
         if value.shape != param.shape:
             raise ValueError(
-                f"the saved {moment} of {name!r} must have the parameter's shape {tuple(param.shape)}; "
+                f"the saved {key} of {name!r} must have the parameter's shape {tuple(param.shape)}; "
                 f"it has {tuple(value.shape)}. Load the state of the same model."
             )
-        if value.dtype != param.dtype and param.dtype == torch.bfloat16:
-            value = round_nearest(value.detach().float())
-        state[moment] = value.detach().to(param.device, param.dtype, copy=True, memory_format=torch.contiguous_format)
+        value = place_like(f"the saved {key} of {name!r}", value.to(param.device), param)
+        state[key] = map_local(lambda local: _cast_copy(local, param.dtype), value)
     return state
 
 
-def _warn_of_casts(saved: Mapping[Any, Any], states: Sequence[Mapping[str, Any]], saved_ids: Sequence[Any]) -> None:
-    cast = sum(
-        saved[saved_id]["exp_avg"].dtype != state["exp_avg"].dtype
-        for saved_id, state in zip(saved_ids, states, strict=True)
-        if state
-    )
-    if cast:
-        warnings.warn(
-            f"the saved moments of {cast} parameters were rounded to nearest to the parameters' dtype.", stacklevel=4
-        )
+def _cast_copy(value: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype == torch.bfloat16 != value.dtype:
+        value = round_nearest(value.float())
+    return value.to(dtype, copy=True, memory_format=torch.contiguous_format)

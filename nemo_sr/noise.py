@@ -142,8 +142,10 @@ def noise16(seed: int, step: int, stream: int, name: str, index: Tensor) -> Tens
         raise TypeError(f"step must be an int; got {type(step).__name__}. Pass the optimizer step, 1 for the first.")
     if step < 0:
         raise ValueError(f"step must not be negative; got {step}. The first step is 1.")
+    if not isinstance(stream, int) or isinstance(stream, bool):
+        raise TypeError(f"stream must be an int; got {type(stream).__name__}. Pass 0, 1 or 2.")
     if stream not in (WEIGHT_STREAM, EXP_AVG_STREAM, EXP_AVG_SQ_STREAM):
-        raise ValueError(f"stream must be 0 (weight), 1 (exp_avg) or 2 (exp_avg_sq); got {stream!r}.")
+        raise ValueError(f"stream must be 0 (weight), 1 (exp_avg) or 2 (exp_avg_sq); got {stream}. Pass one of them.")
     if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.dim() != 1:
         given = f"{index.dtype} of shape {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"index must be an int64 tensor of shape (n,); got {given}.")

@@ -4,23 +4,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
 from nemo_sr.binding import Binding, canonical_name, check_bindings
 from nemo_sr.diagnostics import RoundingReport, add_reports, report_step, warn_of_stalls
 from nemo_sr.dtensor import layout_of, local_tensor
+from nemo_sr.gradients import find_grad
 from nemo_sr.kernels import choose_backend
 from nemo_sr.layout import ShardLayout
 from nemo_sr.loading import prepare_state_dict
-from nemo_sr.noise import NOISE_VERSION, noise_key, validate_seed
+from nemo_sr.noise import NOISE_VERSION, noise_key
+from nemo_sr.options import check_grad_scale, normalize_options
 from nemo_sr.update import StepScalars, require_gradual_underflow
-
-ROUNDINGS = ("nearest", "stochastic")
 
 
 class AdamWSR(Optimizer):
@@ -29,7 +30,8 @@ class AdamWSR(Optimizer):
     State is 4 bytes a parameter (two BF16 moments) beside the BF16 weight and gradient. Noise follows the element: it
     depends on the seed, the parameter's name, the element's index in the whole parameter, the step and the stream, so
     results do not depend on sharding, on neighbours, on torch's generators, or on a resume. Under data, tensor and
-    pipeline parallelism this holds for shards bound with :meth:`bind`; the Megatron integration binds them itself.
+    pipeline parallelism this holds for shards bound with :meth:`bind`; the Megatron integration binds them itself, and
+    a DTensor (FSDP2) says itself what it holds.
 
     Args:
         params: Parameters, parameter groups, or (name, parameter) pairs such as ``model.named_parameters()``. Without
@@ -73,17 +75,13 @@ class AdamWSR(Optimizer):
         backend: str = "auto",
     ) -> None:
         if fp32_params not in ("error", "plain"):
-            raise ValueError(f'fp32_params must be "error" or "plain"; got {fp32_params!r}.')
-        if capturable:
-            raise RuntimeError(
-                "capturable=True needs a backend that keeps the step on the device; this version of nemo_sr has none. "
-                "Pass capturable=False."
-            )
+            raise ValueError(f'fp32_params must be "error" or "plain"; got {fp32_params!r}. Choose one of them.')
         self._step_function = choose_backend(backend)
         self._fp32_params = fp32_params
         self._bindings: dict[Tensor, Binding] = {}
-        self._keys: dict[tuple[int, str], int] = {}
         self._bindings_checked = False
+        self._named = False
+        self._loading: tuple[Mapping[str, str], list[dict[str, Any]]] | None = None
         self.grad_scale: float | Tensor = 1.0
         """Multiplies the gradient in the next step, then goes back to 1. A float, or a 0-dimensional FP32 tensor."""
         defaults = {
@@ -98,35 +96,53 @@ class AdamWSR(Optimizer):
             "maximize": maximize,
             "capturable": capturable,
         }
+        normalize_options(defaults)
         super().__init__(params, defaults)
 
     def __getstate__(self) -> dict[str, Any]:
-        extra = ("_step_function", "_fp32_params", "_bindings", "_keys", "_bindings_checked", "grad_scale")
+        extra = ("_step_function", "_fp32_params", "_bindings", "_bindings_checked", "_named", "_loading", "grad_scale")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in extra}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._loading is None:
+            return
+        # torch has cast and aliased the per-parameter tensors, and replaced the names; ours are exact and owned.
+        _, states = self._loading
+        for (group, param), loaded in zip(self._groups_and_params(), states, strict=True):
+            group["param_names"] = [self.name_of(member) for member in group["params"]]
+            if loaded:
+                self.state[param] = loaded
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, with its own options where given; see torch.optim.Optimizer.add_param_group.
 
         Raises:
-            ValueError: an option is out of its range.
+            ValueError: an option is out of its range, or a name is taken.
             TypeError: a parameter has an unsupported dtype.
         """
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        number = len(self.param_groups) - 1
+        number = len(self.param_groups)
+        # Every group has param_names here; torch only knows of those that the caller gave.
+        hidden = [] if self._named else [group.pop("param_names") for group in self.param_groups]
         try:
-            _validate_options(group)
-            names = group.get("param_names") or [f"group{number}.param{i}" for i in range(len(group["params"]))]
-            new = {}
-            for name, param in zip(names, group["params"], strict=True):
-                self._require_supported_dtype(name, param)
-                new[param] = Binding(canonical_name(name), (layout_of(name, param),), explicit=False)
-            warn_of_stalls(group)
+            super().add_param_group(param_group)
+        finally:
+            for group, names in zip(self.param_groups, hidden, strict=False):
+                group["param_names"] = names
+        group = self.param_groups[number]
+        named = "param_names" in group
+        given = group.get("param_names") or [f"group{number}.param{i}" for i in range(len(group["params"]))]
+        try:
+            normalize_options(group)
+            new = self._name_params([canonical_name(name) for name in given], group["params"])
         except (TypeError, ValueError):
-            del self.param_groups[-1]
+            del self.param_groups[number]
             raise
+        group["param_names"] = [binding.name for binding in new.values()]
         self._bindings.update(new)
         self._bindings_checked = False
+        self._named = named
+        warn_of_stalls(group)
 
     def bind(self, param: Tensor, name: str, layout: ShardLayout | Sequence[ShardLayout]) -> None:
         """Say what a parameter is, so that its noise follows its elements. Call before the first step.
@@ -137,43 +153,68 @@ class AdamWSR(Optimizer):
             layout: Where the elements of ``param`` lie in it; several layouts mean their concatenation.
 
         Raises:
-            ValueError: ``param`` is not in the optimizer, or has another number of elements than the layout.
+            ValueError: ``param`` is not in the optimizer, has another number of elements than the layout, or the
+                layouts overlap.
+            TypeError: ``name`` is not a str, or ``layout`` not a ShardLayout or several.
             RuntimeError: ``param`` has been stepped already.
+
+        Source:
+            Noise specification, version 1.
         """
-        if param not in self._bindings:
-            raise ValueError(
-                f"bind needs a parameter of this optimizer; {name!r} is not one. Pass it to AdamWSR first."
-            )
-        binding = Binding.of(canonical_name(name), layout)
+        known = self._binding(param)
+        binding = Binding.of(name, layout)
         if binding.numel != (size := local_tensor(param).numel()):
             raise ValueError(
                 f"the layout of {name!r} must hold as many elements as the parameter; "
                 f"got {binding.numel} and {size}. Correct start and stop."
             )
-        if int(self.state.get(param, {}).get("step", 0)) > 0 and binding != self._bindings[param]:
-            raise RuntimeError(f"bind must come before the first step; {name!r} has been stepped already.")
+        if int(self.state.get(param, {}).get("step", 0)) > 0 and binding != known:
+            raise RuntimeError(
+                f"bind must come before the first step; {name!r} has been stepped already. Bind it right after "
+                "making the optimizer."
+            )
         self._bindings[param] = binding
         self._bindings_checked = False
+        for group in self.param_groups:
+            group["param_names"] = [self.name_of(member) for member in group["params"]]
 
     def name_of(self, param: Tensor) -> str:
-        """Return the canonical name under which a parameter draws its noise."""
-        return self._bindings[param].name
+        """Return the canonical name under which a parameter draws its noise.
+
+        Raises:
+            ValueError: ``param`` is not in the optimizer.
+        """
+        return self._binding(param).name
 
     def initialize_state(self, param: Tensor) -> None:
-        """Make the state of a parameter that has none: an int64 step, and two moments of zeros in its dtype."""
-        if self.state[param]:
-            return
-        self.state[param].update(
-            step=torch.zeros((), dtype=torch.int64),
-            exp_avg=_zeros_like(param),
-            exp_avg_sq=_zeros_like(param),
-        )
+        """Make the state of a parameter that has none: an int64 step, and two moments of zeros in its dtype.
 
+        Raises:
+            ValueError: ``param`` is not in the optimizer.
+        """
+        self._binding(param)
+        if not self.state[param]:
+            self.state[param].update(_fresh_state(param))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, ``decoupled_grad`` among them; see torch.optim.Optimizer.zero_grad."""
+        super().zero_grad(set_to_none)
+        for _, param in self._groups_and_params():
+            decoupled = getattr(param, "decoupled_grad", None)
+            if decoupled is None:
+                continue
+            if set_to_none:
+                param.decoupled_grad = None  # type: ignore[attr-defined]
+            else:
+                decoupled.zero_()
+
+    @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step for every parameter that has a gradient.
 
-        The gradient is ``param.decoupled_grad`` where that is set, else ``param.grad``; BF16 or FP32.
+        The gradient is ``param.decoupled_grad`` where that is set, else ``param.grad``; BF16 or FP32. All checks come
+        before the first write: an error leaves weights, moments and steps as they were.
 
         Args:
             closure: Reevaluates the model and returns the loss.
@@ -182,36 +223,81 @@ class AdamWSR(Optimizer):
             The closure's loss, or None.
 
         Raises:
-            TypeError: a gradient is sparse, or neither BF16 nor FP32.
+            TypeError: a parameter, a gradient, the state or an option has an unsupported type.
+            ValueError: two parameters have one name, or an option is out of its range.
             RuntimeError: the process flushes subnormal numbers (reference backend on a CPU).
-            ValueError: two parameters have one name.
+
+        Source:
+            arXiv 2502.20566; the bits are those of the noise specification, version 1.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self._bindings_checked:
-            check_bindings(self._bindings.values())
-            self._bindings_checked = True
-        work = [
-            (group, p, g) for group in self.param_groups for p in group["params"] if (g := self._grad(p)) is not None
-        ]
-        if any(param.device.type == "cpu" for _, param, _ in work):
+        check_grad_scale(self.grad_scale)
+        work = list(self._pending())
+        if any(param.device.type == "cpu" for _, param, *_ in work):
             require_gradual_underflow()
-        scalars: dict[tuple[int, int], StepScalars] = {}
-        for group, param, grad in work:
+        for group, param, grad, step, scalars in work:
             self.initialize_state(param)
             state = self.state[param]
+            tensors = [local_tensor(tensor) for tensor in (param, state["exp_avg"], state["exp_avg_sq"])]
+            weight, exp_avg, exp_avg_sq = (tensor.contiguous().view(-1) for tensor in tensors)
+            self._step_function(
+                weight,
+                local_tensor(grad).contiguous().view(-1),
+                exp_avg,
+                exp_avg_sq,
+                scalars=scalars,
+                key=noise_key(group["seed"], self.name_of(param)),
+                step=step,
+                layouts=self._bindings[param].layouts,
+                exp_avg_rounding=group["exp_avg_rounding"],
+                exp_avg_sq_rounding=group["exp_avg_sq_rounding"],
+                maximize=group["maximize"],
+            )
+            for tensor, result in zip(tensors, (weight, exp_avg, exp_avg_sq), strict=True):
+                if not tensor.is_contiguous():  # the step was taken on a copy
+                    tensor.copy_(result.view(tensor.shape))
             state["step"] += 1
-            step = int(state["step"])
-            known = (id(group), step)
-            if known not in scalars:
-                scalars[known] = self._scalars(group, step)
-            self._step_param(group, param, grad, step, scalars[known])
             # Megatron looks for the step here.
             group["step"] = max(step, group.get("step", 0))
         self.grad_scale = 1.0
         return loss
+
+    @_disable_dynamo
+    @torch.no_grad()
+    def rounding_report(self) -> list[dict[str, RoundingReport]]:
+        """Report, for each group, what rounding does in the step that is about to be taken.
+
+        Call it between backward and :meth:`step`; it costs about two steps, changes nothing and is exact.
+
+        Returns:
+            For each group, a report for "weight", "exp_avg" and "exp_avg_sq" ({} where no BF16 parameter has a
+            gradient). Its ``share_lost`` is what rounding to nearest would lose.
+
+        Raises:
+            TypeError, ValueError: as :meth:`step`.
+        """
+        check_grad_scale(self.grad_scale)
+        reports: list[dict[str, RoundingReport]] = [{} for _ in self.param_groups]
+        for group, param, grad, step, scalars in self._pending():
+            if param.dtype != torch.bfloat16:
+                continue
+            state = self.state.get(param) or _fresh_state(param)
+            tensors = (param, grad, state["exp_avg"], state["exp_avg_sq"])
+            report = report_step(
+                tuple(local_tensor(tensor).reshape(-1) for tensor in tensors),
+                scalars=scalars,
+                key=noise_key(group["seed"], self.name_of(param)),
+                step=step,
+                layouts=self._bindings[param].layouts,
+                roundings=(group["exp_avg_rounding"], group["exp_avg_sq_rounding"]),
+                maximize=group["maximize"],
+            )
+            number = next(i for i, known in enumerate(self.param_groups) if known is group)
+            reports[number] = add_reports([reports[number], report])
+        return reports
 
     def load_state_dict(self, state_dict: dict[str, Any], *, rename: Mapping[str, str] | None = None) -> None:
         """Load state saved by :meth:`state_dict`, or by torch.optim.AdamW (its moments are cast, with a warning).
@@ -225,60 +311,74 @@ class AdamWSR(Optimizer):
 
         Raises:
             ValueError: a saved name differs from the present one and is not in ``rename``, the noise version is
-                unknown, or the groups do not match. Nothing has been changed then.
+                unknown, an option is out of its range, or the groups do not match. Nothing has been changed then.
+            TypeError: an option or a tensor is of an unsupported type. Nothing has been changed then.
         """
-        names = [[self.name_of(param) for param in group["params"]] for group in self.param_groups]
-        params = [param for group in self.param_groups for param in group["params"]]
-        prepared, states = prepare_state_dict(state_dict, params, names, rename or {})
-        given_names = [group.get("param_names") for group in self.param_groups]
-        super().load_state_dict(prepared)
-        for group, given in zip(self.param_groups, given_names, strict=True):
-            group.pop("param_names", None)
-            if given is not None:
-                group["param_names"] = given
-            for name, default in self.defaults.items():
-                group.setdefault(name, default)
-            _validate_options(group)
-        # torch casts and aliases per-parameter tensors; ours are exact and owned.
-        for param, state in zip(params, states, strict=True):
-            if state:
-                self.state[param] = state
+        self._loading = (rename or {}, [])
+        # Last among the hooks, so that it sees what the caller's hooks made of the state.
+        handle = self.register_load_state_dict_pre_hook(self._prepare_loading)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+            self._loading = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return state and options, with every parameter's canonical name as ``param_names``."""
-        result: dict[str, Any] = super().state_dict()
-        for saved, group in zip(result["param_groups"], self.param_groups, strict=True):
-            saved["param_names"] = [self.name_of(param) for param in group["params"]]
-        return result
+    def _prepare_loading(self, _: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+        assert self._loading is not None
+        rename = self._loading[0]
+        prepared, states = prepare_state_dict(state_dict, self.param_groups, rename)
+        self._loading = (rename, states)
+        return prepared
 
-    @torch.no_grad()
-    def rounding_report(self) -> list[dict[str, RoundingReport]]:
-        """Report, for each group, what rounding does in the step that is about to be taken.
+    def _groups_and_params(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        return ((group, param) for group in self.param_groups for param in group["params"])
 
-        Call it between backward and :meth:`step`; it costs about two steps, changes nothing and is exact.
+    def _binding(self, param: Tensor) -> Binding:
+        if param not in self._bindings:
+            raise ValueError(
+                f"a parameter of this optimizer is needed; one of shape {tuple(param.shape)} is none. Pass it to the "
+                "constructor or to add_param_group first."
+            )
+        return self._bindings[param]
 
-        Returns:
-            For each group, a report for "weight", "exp_avg" and "exp_avg_sq" ({} where no BF16 parameter has a
-            gradient). Its ``share_lost`` is what rounding to nearest would lose.
-        """
-        result = []
+    def _name_params(self, names: Sequence[str], params: Sequence[Tensor]) -> dict[Tensor, Binding]:
+        taken = {binding.name for binding in self._bindings.values() if not binding.explicit}
+        new = {}
+        for name, param in zip(names, params, strict=True):
+            if name in taken:
+                raise ValueError(
+                    f"every parameter needs a name of its own, since the noise depends on it; two are called {name!r}. "
+                    "Rename one; pieces or copies of one parameter are passed without names and bound with bind."
+                )
+            taken.add(name)
+            self._require_supported_dtype(name, param)
+            new[param] = Binding(name, (layout_of(name, param),), explicit=False)
+        return new
+
+    def _pending(self) -> Iterator[tuple[dict[str, Any], Tensor, Tensor, int, StepScalars]]:
+        """Check everything that has a gradient; yield group, parameter, gradient, step and scalars."""
+        if not self._bindings_checked:
+            check_bindings(self._bindings.values())
+            self._bindings_checked = True
         for group in self.param_groups:
-            pending = [(param, grad) for param in group["params"] if (grad := self._grad(param)) is not None]
-            result.append(add_reports(self._report(group, *pair) for pair in pending if pair[0].dtype != torch.float32))
-        return result
-
-    def _report(self, group: dict[str, Any], param: Tensor, grad: Tensor) -> dict[str, RoundingReport]:
-        state = self.state.get(param) or {"step": 0, "exp_avg": _zeros_like(param), "exp_avg_sq": _zeros_like(param)}
-        step = int(state["step"]) + 1
-        return report_step(
-            tuple(local_tensor(t).reshape(-1) for t in (param, grad, state["exp_avg"], state["exp_avg_sq"])),
-            scalars=self._scalars(group, step),
-            key=self._key(group, param),
-            step=step,
-            layouts=self._bindings[param].layouts,
-            roundings=(group["exp_avg_rounding"], group["exp_avg_sq_rounding"]),
-            maximize=group["maximize"],
-        )
+            normalize_options(group)
+            scalars: dict[int, StepScalars] = {}
+            for param in group["params"]:
+                name = self.name_of(param)
+                if (grad := find_grad(name, param, self.state.get(param, {}))) is None:
+                    continue
+                self._require_supported_dtype(name, param)
+                step = int(self.state.get(param, {}).get("step", 0)) + 1
+                if step not in scalars:
+                    scalars[step] = StepScalars.of_step(
+                        step,
+                        lr=float(group["lr"]),
+                        betas=group["betas"],
+                        eps=group["eps"],
+                        weight_decay=group["weight_decay"],
+                        grad_scale=self.grad_scale,
+                    )
+                yield group, param, grad, step, scalars[step]
 
     def _require_supported_dtype(self, name: str, param: Tensor) -> None:
         if param.dtype == torch.bfloat16 or (param.dtype == torch.float32 and self._fp32_params == "plain"):
@@ -288,100 +388,9 @@ class AdamWSR(Optimizer):
             advice += ', or pass fp32_params="plain" to step FP32 parameters in plain FP32 AdamW'
         raise TypeError(f"{type(self).__name__} needs bfloat16 parameters; {name!r} is {param.dtype}. {advice}.")
 
-    def _grad(self, param: Tensor) -> Tensor | None:
-        grad: Tensor | None = getattr(param, "decoupled_grad", None)
-        grad = param.grad if grad is None else grad
-        if grad is None:
-            return None
-        if grad.layout != torch.strided or grad.dtype not in (torch.bfloat16, torch.float32):
-            given = f"a {grad.dtype} gradient with layout {grad.layout}"
-            raise TypeError(
-                f"gradients must be dense and bfloat16 or float32; {self.name_of(param)!r} has {given}. "
-                "Use a dense layer, or cast the gradient."
-            )
-        if grad.shape != param.shape:
-            raise ValueError(
-                f"a gradient must have its parameter's shape; {self.name_of(param)!r} has shape {tuple(param.shape)}, "
-                f"its gradient {tuple(grad.shape)}."
-            )
-        return grad
 
-    def _key(self, group: dict[str, Any], param: Tensor) -> int:
-        identity = (group["seed"], self.name_of(param))
-        if identity not in self._keys:
-            self._keys[identity] = noise_key(*identity)
-        return self._keys[identity]
+def _fresh_state(param: Tensor) -> dict[str, Tensor]:
+    def zeros() -> Tensor:
+        return torch.zeros_like(param, memory_format=torch.contiguous_format)
 
-    def _scalars(self, group: dict[str, Any], step: int) -> StepScalars:
-        return StepScalars.of_step(
-            step,
-            lr=float(group["lr"]),
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            grad_scale=self.grad_scale,
-        )
-
-    def _step_param(self, group: dict[str, Any], param: Tensor, grad: Tensor, step: int, scalars: StepScalars) -> None:
-        state = self.state[param]
-        tensors = [local_tensor(tensor) for tensor in (param, state["exp_avg"], state["exp_avg_sq"])]
-        flat = [tensor.reshape(-1) for tensor in tensors]
-        self._step_function(
-            flat[0],
-            local_tensor(grad).reshape(-1),
-            flat[1],
-            flat[2],
-            scalars=scalars,
-            key=self._key(group, param),
-            step=step,
-            layouts=self._bindings[param].layouts,
-            exp_avg_rounding=group["exp_avg_rounding"],
-            exp_avg_sq_rounding=group["exp_avg_sq_rounding"],
-            maximize=group["maximize"],
-        )
-        for tensor, result in zip(tensors, flat, strict=True):
-            if not tensor.is_contiguous():  # reshape made a copy
-                tensor.copy_(result.view(tensor.shape))
-
-
-class AdamW_SR_BF16(AdamWSR):  # noqa: N801
-    """AdamWSR under the paper's name. Parameters that are not bfloat16 are always an error.
-
-    Args:
-        params: As in :class:`AdamWSR`, bfloat16 only.
-        *args: As in :class:`AdamWSR`.
-        **kwargs: As in :class:`AdamWSR`, but for ``fp32_params``.
-
-    Raises:
-        TypeError: a parameter is not bfloat16; the message names it.
-
-    Source:
-        arXiv 2502.20566. ``exp_avg_sq_rounding="nearest"`` gives the paper's rounding of the second moment.
-    """
-
-    def __init__(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("fp32_params", "error") != "error":
-            raise ValueError('AdamW_SR_BF16 always refuses FP32 parameters. Use AdamWSR(..., fp32_params="plain").')
-        super().__init__(params, *args, **kwargs)
-
-
-def _zeros_like(param: Tensor) -> Tensor:
-    return torch.zeros_like(param, memory_format=torch.contiguous_format)
-
-
-def _validate_options(group: dict[str, Any]) -> None:
-    """Check a group's options.
-
-    Raises:
-        ValueError: an option is out of its range.
-        TypeError: the seed is not an int.
-    """
-    for name in ("lr", "eps", "weight_decay"):
-        if not 0.0 <= float(group[name]) < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative; got {group[name]}.")
-    if len(group["betas"]) != 2 or not all(0.0 <= float(beta) < 1.0 for beta in group["betas"]):
-        raise ValueError(f"betas must be two numbers in [0, 1); got {group['betas']}.")
-    for name in ("exp_avg_rounding", "exp_avg_sq_rounding"):
-        if group[name] not in ROUNDINGS:
-            raise ValueError(f"{name} must be one of {', '.join(ROUNDINGS)}; got {group[name]!r}.")
-    validate_seed(group["seed"])
+    return {"step": torch.zeros((), dtype=torch.int64, device="cpu"), "exp_avg": zeros(), "exp_avg_sq": zeros()}

@@ -22,7 +22,7 @@ from nemo_sr.noise import EXP_AVG_SQ_STREAM, EXP_AVG_STREAM, WEIGHT_STREAM, nois
 from nemo_sr.rounding import round_nearest, round_stochastic
 
 CHUNK = 1 << 18
-"""Elements per pass: bounds temporary memory to some 40 MB whatever the parameter's size."""
+"""Elements per pass: bounds the step's temporary memory to some 40 MB whatever the parameter's size."""
 
 _GRAIN = 1 << 15
 """Elements that torch gives a thread at least, in an elementwise operation on a CPU."""
@@ -199,9 +199,9 @@ def require_gradual_underflow() -> None:
     Raises:
         RuntimeError: a thread flushes.
     """
-    subnormal = torch.full((_GRAIN * torch.get_num_threads(),), 1e-40, dtype=torch.float32)
+    subnormal = torch.full((_GRAIN * torch.get_num_threads(),), 1e-40, dtype=torch.float32, device="cpu")
     if not bool((subnormal * 1.0).all()):
         raise RuntimeError(
             "AdamWSR's reference backend needs gradual underflow; this process flushes subnormal numbers to zero. "
-            "Call torch.set_flush_denormal(False) in the thread that set it, or choose another backend."
+            "Leave torch.set_flush_denormal off: threads that torch starts while it is on keep it to the end."
         )

@@ -253,6 +253,8 @@ def test_loading_refuses_other_names_unless_renamed():
     assert other.param_groups[0]["seed"] == 0
     other.load_state_dict(state, rename={"w": "v"})
     assert other.state_dict()["param_groups"][0]["param_names"] == ["v"]
+    with pytest.raises(ValueError, match=r"\['x'\] are not among the saved names"):
+        other.load_state_dict(state, rename={"w": "v", "x": "y"})
 
 
 def test_loading_refuses_another_noise_version_and_other_shapes():
@@ -262,7 +264,7 @@ def test_loading_refuses_another_noise_version_and_other_shapes():
     with pytest.raises(ValueError, match="must have the parameter's shape"):
         small.load_state_dict(state)
     state["param_groups"][0]["noise_version"] = 2
-    with pytest.raises(ValueError, match="noise version 1; the saved state has version 2"):
+    with pytest.raises(ValueError, match="noise version 1; got version 2"):
         optimizer.load_state_dict(state)
 
 
@@ -323,7 +325,13 @@ class Model(nn.Module):
         (lambda: AdamWSR([nn.Parameter(initial())], fp32_params="cast"), ValueError, "fp32_params must be"),
         (lambda: AdamWSR([nn.Parameter(initial())], backend="gpu"), ValueError, "backend must be one of"),
         (lambda: AdamWSR([nn.Parameter(initial())], backend="triton"), RuntimeError, "no triton kernel"),
-        (lambda: AdamWSR([nn.Parameter(initial())], capturable=True), RuntimeError, "capturable"),
+        (lambda: AdamWSR([nn.Parameter(initial())], capturable=True), ValueError, "capturable=True needs"),
+        (lambda: AdamWSR([nn.Parameter(initial())], eps="1e-8"), TypeError, "eps must be a number; got '1e-8'"),
+        (lambda: AdamWSR([nn.Parameter(initial())], lr=None), TypeError, "lr must be a number"),
+        (lambda: AdamWSR([nn.Parameter(initial())], lr=torch.ones(2)), ValueError, "one-element tensor"),
+        (lambda: AdamWSR([nn.Parameter(initial())], betas=0.9), TypeError, "betas must be two numbers"),
+        (lambda: AdamWSR([{"params": [nn.Parameter(initial())], "backend": "cpu"}]), ValueError, "whole optimizer"),
+        (lambda: AdamWSR([{"params": [nn.Parameter(initial())], "noise_version": 2}]), ValueError, "noise version 1"),
     ],
 )
 def test_bad_arguments_are_refused(build, error, message):
@@ -333,10 +341,10 @@ def test_bad_arguments_are_refused(build, error, message):
 
 def test_bad_bindings_and_gradients_are_refused():
     a, b = nn.Parameter(initial()), nn.Parameter(initial())
-    optimizer = AdamWSR([("a", a), ("module.a", b)])
-    a.grad = b.grad = torch.zeros_like(a)
     with pytest.raises(ValueError, match="two are called 'a'"):
-        optimizer.step()
+        AdamWSR([("a", a), ("module.a", b)])
+    optimizer = AdamWSR([a, b])
+    a.grad = b.grad = torch.zeros_like(a)
     whole, upper = ShardLayout.whole(SHAPE), ShardLayout((128, 128), (0, 0), SHAPE, 0, 8192)
     optimizer.bind(a, "a", whole)
     optimizer.bind(b, "a", whole)
@@ -370,3 +378,202 @@ def test_importing_needs_torch_alone_and_is_quick():
     ).stdout.split(maxsplit=1)
     assert modules.strip() == "[]"
     assert float(seconds) < 0.3
+
+
+def test_groups_step_with_their_own_options():
+    options = [{"lr": 1e-2, "betas": (0.5, 0.7), "eps": 1e-3, "weight_decay": 0.3, "seed": 3}, {"lr": 1e-3}]
+    together = [nn.Parameter(initial()) for _ in options]
+    groups = [{"params": [(f"p{i}", p)], **o} for i, (p, o) in enumerate(zip(together, options, strict=True))]
+    one = AdamWSR(groups)
+    alone = [nn.Parameter(initial()) for _ in options]
+    many = [AdamWSR([(f"p{i}", p)], **o) for i, (p, o) in enumerate(zip(alone, options, strict=True))]
+    for grad in gradients(5):
+        for param in together + alone:
+            param.grad = grad.clone()
+        one.step()
+        for optimizer in many:
+            optimizer.step()
+    assert all(same(a, b) for a, b in zip(together, alone, strict=True))
+
+
+def test_parameters_of_a_group_that_miss_gradients_keep_their_own_step():
+    late, alone = nn.Parameter(initial()), nn.Parameter(initial())
+    other = nn.Parameter(initial())
+    optimizer, single = AdamWSR([("w", late), ("o", other)]), AdamWSR([("w", alone)])
+    for number, grad in enumerate(gradients(6)):
+        other.grad = grad.clone()
+        if number >= 3:
+            late.grad, alone.grad = grad.clone(), grad.clone()
+            single.step()
+        optimizer.step()
+    assert same(late, alone)
+    assert optimizer.param_groups[0]["step"] == 6
+
+
+@pytest.mark.parametrize(
+    "betas", [(np.float32(0.9), np.float32(0.999)), torch.tensor([0.9, 0.999]).unbind(), [0.9, 0.999]]
+)
+def test_scalars_are_computed_in_fp64_whatever_type_the_betas_have(betas):
+    param, expected = nn.Parameter(initial()), nn.Parameter(initial())
+    one, two = AdamWSR([("w", param)], betas=betas), AdamWSR([("w", expected)], betas=tuple(float(b) for b in betas))
+    assert all(type(beta) is float for beta in one.param_groups[0]["betas"])
+    for grad in gradients(3):
+        param.grad, expected.grad = grad.clone(), grad.clone()
+        one.step()
+        two.step()
+    assert same(param, expected)
+    assert same(one.state[param]["exp_avg_sq"], two.state[expected]["exp_avg_sq"])
+
+
+def test_maximize_steps_as_if_the_gradient_were_negated():
+    up, down = nn.Parameter(initial()), nn.Parameter(initial())
+    one, two = AdamWSR([("w", up)], maximize=True), AdamWSR([("w", down)])
+    for grad in gradients(3):
+        up.grad, down.grad = grad.clone(), -grad
+        one.step()
+        two.step()
+    assert same(up, down)
+
+
+@pytest.mark.parametrize("fault", ["betas", "grad dtype", "grad_scale", "parameter dtype", "moment dtype", "closure"])
+def test_a_step_that_fails_changes_nothing(fault):
+    first, second = nn.Parameter(initial()), nn.Parameter(initial())
+    optimizer = AdamWSR([{"params": [first]}, {"params": [second]}])
+    for param in (first, second):
+        param.grad = gradients(1)[0].clone()
+    optimizer.step()
+    before = copy.deepcopy((first, second, optimizer.state_dict()))
+    optimizer.grad_scale = 0.5
+    closure = None
+    if fault == "betas":
+        optimizer.param_groups[1]["betas"] = (0.9, 1.0)
+    elif fault == "grad dtype":
+        second.decoupled_grad = torch.zeros(SHAPE, dtype=torch.float64)
+    elif fault == "grad_scale":
+        optimizer.grad_scale = torch.ones(1)
+    elif fault == "parameter dtype":
+        second.data = second.data.double()
+        second.decoupled_grad = torch.zeros(SHAPE)
+    elif fault == "moment dtype":
+        optimizer.state[second]["exp_avg"] = torch.zeros(SHAPE)
+    else:
+        closure = pytest.fail
+    with pytest.raises((TypeError, ValueError, pytest.fail.Exception)):
+        optimizer.step(closure)
+    assert same(first, before[0])
+    assert [int(optimizer.state[p]["step"]) for p in (first, second)] == [1, 1]
+    assert same(optimizer.state[first]["exp_avg"], before[2]["state"][0]["exp_avg"])
+
+
+def test_a_model_cast_to_fp32_after_construction_is_refused():
+    model = nn.Linear(3, 3).bfloat16()
+    optimizer = AdamW_SR_BF16(model.named_parameters())
+    model.float()
+    model.weight.grad = torch.zeros(3, 3)
+    with pytest.raises(TypeError, match=r"'weight' is torch\.float32"):
+        optimizer.step()
+
+
+def test_zero_grad_clears_decoupled_gradients():
+    param = nn.Parameter(initial())
+    optimizer = AdamWSR([param])
+    param.decoupled_grad = torch.ones(SHAPE)
+    optimizer.zero_grad(set_to_none=False)
+    assert int(param.decoupled_grad.count_nonzero()) == 0
+    optimizer.zero_grad()
+    assert param.decoupled_grad is None
+
+
+def test_a_loaded_state_that_does_not_fit_changes_nothing():
+    _, optimizer = train_whole(steps=2)
+    for key, value, message in [("seed", -1, "seed"), ("lr", -1.0, "lr"), ("betas", (0.9, 1.5), "betas")]:
+        state = copy.deepcopy(optimizer.state_dict())
+        state["param_groups"][0][key] = value
+        other = AdamWSR([("w", nn.Parameter(initial()))], lr=0.25)
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state)
+        assert not other.state
+        assert other.param_groups[0]["lr"] == 0.25
+        assert other.param_groups[0]["seed"] == 0
+    groups = optimizer.state_dict()["param_groups"]
+    for broken in ({}, {"state": {0: {"momentum_buffer": torch.ones(3)}}, "param_groups": groups}):
+        with pytest.raises(ValueError, match="saved"):
+            optimizer.load_state_dict(broken)
+
+
+def test_loading_from_adamw_keeps_the_options_that_it_does_not_have():
+    param = nn.Parameter(initial())
+    adamw = torch.optim.AdamW([nn.Parameter(initial())], lr=0.5, fused=True)
+    optimizer = AdamWSR([{"params": [param], "seed": 7, "exp_avg_rounding": "stochastic"}])
+    optimizer.load_state_dict(adamw.state_dict())
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["seed"], group["exp_avg_rounding"]) == (0.5, 7, "stochastic")
+    assert "fused" not in group
+    l2 = torch.optim.Adam([nn.Parameter(initial())], weight_decay=0.1)
+    with pytest.raises(ValueError, match="decay is decoupled"):
+        optimizer.load_state_dict(l2.state_dict())
+    with pytest.raises(ValueError, match="no AMSGrad"):
+        optimizer.load_state_dict(torch.optim.AdamW([nn.Parameter(initial())], amsgrad=True).state_dict())
+
+
+def test_hooks_of_loading_see_and_change_the_whole_state():
+    _, optimizer = train_whole(steps=2)
+    param = nn.Parameter(initial())
+    other = AdamWSR([("w", param)])
+    seen = []
+
+    def edit(_, state_dict):
+        state_dict["state"][0]["step"] = torch.tensor(77)
+
+    other.register_load_state_dict_pre_hook(edit)
+    other.register_load_state_dict_post_hook(lambda loaded: seen.append(int(loaded.state[param]["step"])))
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert seen == [77]
+
+
+def test_names_follow_wrappers_binds_and_added_groups():
+    param, added = nn.Parameter(initial()), nn.Parameter(initial())
+    optimizer = AdamWSR([("_orig_mod.a._checkpoint_wrapped_module.module.b", param)])
+    optimizer.add_param_group({"params": [("c", added)]})
+    saved = optimizer.state_dict()
+    assert [group["param_names"] for group in saved["param_groups"]] == [["a.b"], ["c"]]
+    optimizer.bind(added, "d", ShardLayout.whole(SHAPE))
+    assert optimizer.state_dict()["param_groups"][1]["param_names"] == ["d"]
+    assert saved["param_groups"][1]["param_names"] == ["c"]
+    with pytest.raises(ValueError, match=r"two are called 'a\.b'"):
+        optimizer.add_param_group({"params": [("a.b", nn.Parameter(initial()))]})
+    assert len(optimizer.param_groups) == 2
+    unnamed = AdamWSR([param])
+    unnamed.add_param_group({"params": [added]})
+    assert unnamed.state_dict()["param_groups"][1]["param_names"] == ["group1.param0"]
+    with pytest.raises(ValueError, match="with/without names"):
+        unnamed.add_param_group({"params": [("x", nn.Parameter(initial()))]})
+
+
+def test_layouts_of_one_binding_must_be_disjoint():
+    param = nn.Parameter(torch.zeros(16, dtype=torch.bfloat16))
+    half = ShardLayout((16,), (0,), (16,), 0, 8)
+    with pytest.raises(ValueError, match="overlap"):
+        AdamWSR([param]).bind(param, "w", [half, half])
+    with pytest.raises(TypeError, match="a binding needs a str"):
+        AdamWSR([param]).bind(param, "w", (16,))
+
+
+def test_a_compiled_training_step_gives_the_same_bits():
+    def train(compiled):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 5), nn.Linear(5, 3)).bfloat16()
+        optimizer = AdamWSR(model.named_parameters(), lr=1e-2)
+        x = torch.randn(4, 8).bfloat16()
+
+        def step():
+            optimizer.zero_grad()
+            model(x).float().square().sum().backward()
+            optimizer.step()
+
+        run = torch.compile(step, backend="eager") if compiled else step
+        for _ in range(4):
+            run()
+        return torch.cat([param.detach().flatten() for param in model.parameters()])
+
+    assert same(train(compiled=True), train(compiled=False))

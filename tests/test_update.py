@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """update.py against an independent model: the FP32 values before rounding, bit for bit, and the bits written."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -194,3 +198,15 @@ def test_flushed_subnormals_are_noticed_in_any_thread(threads):
         torch.set_flush_denormal(False)
         torch.set_num_threads(before)
     require_gradual_underflow()
+
+
+def test_flushing_in_the_other_threads_alone_is_noticed():
+    # Threads that start while the mode is on inherit it; then the main thread's is switched off again.
+    code = (
+        "import torch; from nemo_sr.update import require_gradual_underflow; torch.set_num_threads(2); "
+        "torch.set_flush_denormal(True); torch.ones(1 << 20).mul(2); torch.set_flush_denormal(False); "
+        "require_gradual_underflow()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert "needs gradual underflow" in result.stderr

@@ -25,7 +25,7 @@ def choose_backend(name: str) -> Callable[..., None]:
         RuntimeError: the backend cannot run here; never a silent fallback.
     """
     if name not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {name!r}.")
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {name!r}. Choose one of them.")
     if name in ("cpu", "triton"):
         raise RuntimeError(
             f"backend={name!r} was asked for, but this version of nemo_sr has no {name} kernel. "
