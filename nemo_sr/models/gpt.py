@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""GPT as Megatron-core's GPTModel, with initial weights that do not depend on the parallel layout."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import (
+    HAVE_TE,
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_config import TransformerConfig
+from omegaconf import DictConfig
+
+
+def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype) -> Any:
+    """Return Megatron-core's TransformerConfig for the ``model`` part of a configuration.
+
+    Args:
+        model: The keys of ``schema.ModelConfig``.
+        on_cpu: Whether the weights are made on the CPU, without fused CUDA kernels.
+        params_dtype: Type of the weights.
+
+    Returns:
+        The configuration for this rank's layers.
+    """
+    half = params_dtype == torch.bfloat16
+    return TransformerConfig(
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        ffn_hidden_size=model.ffn_hidden_size,
+        num_attention_heads=model.num_attention_heads,
+        hidden_dropout=model.hidden_dropout,
+        attention_dropout=model.attention_dropout,
+        layernorm_epsilon=model.layernorm_epsilon,
+        init_method_std=model.init_method_std,
+        tensor_model_parallel_size=model.tensor_model_parallel_size,
+        pipeline_model_parallel_size=model.pipeline_model_parallel_size,
+        recompute_granularity=model.activations_checkpoint_granularity,
+        recompute_method="uniform" if model.activations_checkpoint_granularity == "full" else None,
+        recompute_num_layers=1 if model.activations_checkpoint_granularity == "full" else None,
+        bf16=half,
+        params_dtype=params_dtype,
+        pipeline_dtype=params_dtype,
+        use_cpu_initialization=on_cpu,
+        masked_softmax_fusion=not on_cpu,
+        bias_activation_fusion=not on_cpu,
+        bias_dropout_fusion=not on_cpu,
+        gradient_accumulation_fusion=False,
+    )
+
+
+def build_gpt(
+    config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_size: int, on_cpu: bool
+) -> Any:
+    """Return this pipeline stage's part of the GPT, with its initial weights.
+
+    Args:
+        config: What :func:`transformer_config` returned.
+        model: The keys of ``schema.ModelConfig``.
+        vocab_size: Tokens of the tokenizer.
+        padded_vocab_size: Rows of the embedding, the same on every rank.
+        on_cpu: Whether the model runs on the CPU; Transformer Engine is not used then.
+
+    Returns:
+        A GPTModel whose weights have the type ``config.params_dtype``.
+
+    Raises:
+        RuntimeError: Transformer Engine was asked for and is not there.
+    """
+    use_te = HAVE_TE and not on_cpu if model.transformer_engine is None else model.transformer_engine
+    if use_te and (on_cpu or not HAVE_TE):
+        raise RuntimeError(
+            "model.transformer_engine=true needs a GPU and the package transformer_engine; "
+            f"{'the accelerator is the CPU' if on_cpu else 'the package is not installed'}. "
+            "Set model.transformer_engine=false for Megatron-core's own layers."
+        )
+    gpt = GPTModel(
+        config,
+        get_gpt_layer_with_transformer_engine_spec() if use_te else get_gpt_layer_local_spec(),
+        vocab_size=padded_vocab_size,
+        max_sequence_length=model.max_position_embeddings,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        position_embedding_type="learned_absolute",
+        share_embeddings_and_output_weights=model.share_embeddings_and_output_weights,
+    )
+    initialize_weights_(gpt, config, seed=model.seed, vocab_size=vocab_size)
+    return gpt.to(config.params_dtype)
+
+
+@torch.no_grad()
+def initialize_weights_(gpt: Any, config: Any, *, seed: int, vocab_size: int) -> None:
+    """Draw the weight matrices of `gpt` from their names, so that every parallel layout starts from the same weights.
+
+    A matrix is drawn whole, in float32, from a generator seeded with `seed` and the matrix's name (layers counted over
+    the whole model), and cut to this rank's part. Biases and norms keep what Megatron-core gave them: 0 and 1. The
+    distribution is Megatron-core's: normal, divided by sqrt(2 * num_layers) where a layer writes to the residual stream.
+
+    Args:
+        gpt: A GPTModel on this rank.
+        config: Its TransformerConfig.
+        seed: The run's seed.
+        vocab_size: Rows of the vocabulary before padding; the padding's rows are drawn after them.
+    """
+    layer_numbers = {
+        f"decoder.layers.{local}": f"decoder.layers.{layer.layer_number - 1}"
+        for local, layer in enumerate(gpt.decoder.layers)
+    }
+    for name, param in gpt.named_parameters():
+        if param.dim() < 2:
+            continue
+        head, dot, rest = name.partition(".layers.")
+        if dot:
+            index, _, rest = rest.partition(".")
+            name = f"{layer_numbers[f'{head}.layers.{index}']}.{rest}"
+        if name == "output_layer.weight" and gpt.share_embeddings_and_output_weights:
+            name = "embedding.word_embeddings.weight"  # the last stage's copy of the tied embedding
+        writes_residual = name.endswith(("linear_proj.weight", "linear_fc2.weight"))
+        std = config.init_method_std / math.sqrt(2.0 * config.num_layers) if writes_residual else config.init_method_std
+        param.copy_(_own_part(_draw(name, param, std=std, seed=seed, vocab_size=vocab_size), param))
+
+
+def _draw(name: str, param: Any, *, std: float, seed: int, vocab_size: int) -> torch.Tensor:
+    shape = list(param.shape)
+    if getattr(param, "tensor_model_parallel", False):
+        shape[param.partition_dim] *= parallel_state.get_tensor_model_parallel_world_size()
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    generator = torch.Generator(device=param.device).manual_seed(int.from_bytes(digest, "little") >> 1)
+    num_rows = min(vocab_size, shape[0]) if name in _VOCABULARY else shape[0]
+    draws = [
+        torch.empty(rows, *shape[1:], device=param.device).normal_(0.0, std, generator=generator)
+        for rows in (num_rows, shape[0] - num_rows)
+    ]
+    return torch.cat(draws)
+
+
+_VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
+
+
+def _own_part(whole: torch.Tensor, param: Any) -> torch.Tensor:
+    if not getattr(param, "tensor_model_parallel", False):
+        return whole
+    size = param.shape[param.partition_dim]
+    return whole.narrow(param.partition_dim, parallel_state.get_tensor_model_parallel_rank() * size, size)

@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints in Megatron-core's distributed format, and resuming from them to the bit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import random
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Callback
+from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core.dist_checkpointing.mapping import ShardedObject
+
+from nemo_sr.training.optim import apply_multipliers_, checkpoint_metadata
+
+STATE_FILE = "run_state.json"
+_COMPLETE = re.compile(r"step_(\d{8})")
+
+
+def find_newest(folder: Path) -> Path | None:
+    """Return the complete checkpoint of the highest step in `folder`, or None. Unfinished ones have another name."""
+    complete = [path for path in folder.glob("step_*") if _COMPLETE.fullmatch(path.name) and (path / STATE_FILE).is_file()]
+    return max(complete, key=lambda path: path.name, default=None)
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """Return what a checkpoint says about its run: step, consumed samples, data order, layout, schedule, versions."""
+    state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    return state
+
+
+class CheckpointCallback(Callback):  # type: ignore[misc]
+    """Saves at intervals, at the end, and on SIGTERM; resumes at the start.
+
+    Args:
+        folder: The run's folder of checkpoints, one folder ``step_XXXXXXXX`` each.
+        resume_from: The checkpoint to start from, or None.
+        plan: The order of the data, saved with each checkpoint.
+    """
+
+    def __init__(self, folder: Path, resume_from: Path | None, plan: dict[str, Any]) -> None:
+        self.folder = folder
+        self.resume_from = resume_from
+        self.plan = plan
+        self.newest = resume_from
+        self._terminated = False
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Load the checkpoint and put Lightning's loops where they were."""
+        if self.resume_from is not None:
+            _load(self.resume_from, trainer, pl_module)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Turn SIGTERM into a stop after the step; Lightning, which would raise instead, restores its handler later."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, signum: int, frame: Any) -> None:
+        self._terminated = True
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Save if the interval is over, and stop where the configuration or a signal says so."""
+        config = pl_module.config
+        step = trainer.global_step
+        terminated = trainer.strategy.reduce_boolean_decision(self._terminated, all=False)
+        stop_after = config.trainer.stop_after_steps
+        stop = terminated or (stop_after is not None and step >= stop_after)
+        if stop or step % config.exp_manager.checkpoint_callback_params.every_n_train_steps == 0:
+            self._save(trainer, pl_module)
+        if stop:
+            trainer.should_stop = True
+            if terminated or step % config.trainer.val_check_interval:
+                trainer.limit_val_batches = 0  # Lightning validates once more before it stops
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Save the last step."""
+        self._save(trainer, pl_module)
+
+    def _save(self, trainer: Any, pl_module: Any) -> None:
+        target = self.folder / f"step_{trainer.global_step:08d}"
+        if self.newest == target:
+            return
+        partial = self.folder / f"partial_{target.name}"
+        if trainer.is_global_zero:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        trainer.strategy.barrier()
+        dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
+        trainer.strategy.barrier()
+        if trainer.is_global_zero:
+            state = _run_state(trainer, pl_module, self.plan)
+            (partial / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        trainer.strategy.barrier()
+        self.newest = target
+
+
+def _run_state(trainer: Any, pl_module: Any, plan: dict[str, Any]) -> dict[str, Any]:
+    config = pl_module.config
+    return {
+        "format": 1,
+        "step": trainer.global_step,
+        "consumed_samples": trainer.global_step * config.model.global_batch_size,
+        "data": plan,
+        "optim_name": config.optim.name,
+        "scheduler": {"name": config.optim.sched.name, "last_epoch": pl_module.lr_schedulers().last_epoch},
+        "layout": {
+            "data_parallel_size": parallel_state.get_data_parallel_world_size(),
+            "tensor_model_parallel_size": config.model.tensor_model_parallel_size,
+            "pipeline_model_parallel_size": config.model.pipeline_model_parallel_size,
+        },
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("torch", "megatron-core", "nemo_toolkit", "lightning")
+        },
+    }
+
+
+def _sharded_state(pl_module: Any, *, is_loading: bool) -> dict[str, Any]:
+    chunks = [chunk.module for chunk in pl_module.chunks]
+    model = chunks[0].sharded_state_dict()
+    return {
+        "model": model,
+        "optimizer": pl_module._optimizer.megatron.sharded_state_dict(
+            model, is_loading=is_loading, metadata=checkpoint_metadata(pl_module.config.optim)
+        ),
+        "rng": ShardedObject(
+            "rng",
+            _rng_state(),
+            (
+                parallel_state.get_pipeline_model_parallel_world_size(),
+                parallel_state.get_tensor_model_parallel_world_size(),
+            ),
+            (parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()),
+            replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
+        ),
+    }
+
+
+def _load(checkpoint: Path, trainer: Any, pl_module: Any) -> None:
+    state = read_state(checkpoint)
+    loaded = dist_checkpointing.load(_sharded_state(pl_module, is_loading=True), str(checkpoint))
+    pl_module.chunks[0].module.load_state_dict(loaded["model"])
+    optimizer = pl_module._optimizer
+    optimizer.megatron.load_state_dict(loaded["optimizer"])
+    _separate_steps_(optimizer.megatron)
+    apply_multipliers_(optimizer.param_groups, pl_module.config.optim)
+    _set_schedule(pl_module.lr_schedulers(), state["step"])
+    set_loop_progress(trainer, state["step"])
+    _set_rng_state(loaded["rng"])
+
+
+def _separate_steps_(megatron: Any) -> None:
+    # Megatron-core loads one step tensor into every parameter's state; each step would then count once per parameter.
+    for optimizer in getattr(megatron, "chained_optimizers", [megatron]):
+        inner = optimizer.optimizer
+        for state in inner.state.values() if inner is not None else ():
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"] = state["step"].clone()
+
+
+def _set_schedule(scheduler: Any, step: int) -> None:
+    # NeMo's schedules are functions of the step. Their state_dict would also bring back the old max_steps and rates.
+    scheduler.last_epoch = step - 1
+    scheduler._step_count = step
+    scheduler.step()
+
+
+def set_loop_progress(trainer: Any, step: int) -> None:
+    """Make Lightning's loops continue after `step` steps: global_step, validation intervals and max_steps."""
+    loop = trainer.fit_loop.epoch_loop
+    loop.manual_optimization.optim_step_progress.total.ready = step
+    loop.manual_optimization.optim_step_progress.total.completed = step
+    loop._batches_that_stepped = step
+    for field in ("ready", "started", "processed", "completed"):
+        setattr(loop.batch_progress.total, field, step)
+
+
+def _rng_state() -> dict[str, Any]:
+    state = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - the global state is what has to continue
+        "torch": torch.get_rng_state(),
+        "tracker": tensor_parallel.get_cuda_rng_tracker().get_states(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _set_rng_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    tensor_parallel.get_cuda_rng_tracker().set_states(state["tracker"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-core's GPT datasets as a Lightning data module, in an order that a resumed run continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from megatron.core import parallel_state
+from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+from omegaconf import DictConfig
+from torch.utils.data import DataLoader
+
+from nemo_sr.training.config import ConfigError
+from nemo_sr.training.tokenizer import GPT2BPETokenizer
+from nemo_sr.training.validate import prefixes
+
+
+class GlobalBatchSampler:
+    """Yields this data-parallel rank's share of one global batch after another.
+
+    A global batch is the same set of samples, cut into micro batches in the same order, for any number of ranks.
+
+    Args:
+        num_samples: Samples in all.
+        consumed_samples: Samples that earlier steps used; the first batch starts behind them.
+        micro_batch_size: Samples of one rank in one micro batch.
+        num_microbatches: Micro batches in a step.
+        rank: Data-parallel rank.
+        num_ranks: Data-parallel ranks.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        *,
+        consumed_samples: int,
+        micro_batch_size: int,
+        num_microbatches: int,
+        rank: int,
+        num_ranks: int,
+    ) -> None:
+        self.num_samples = num_samples
+        self.consumed_samples = consumed_samples
+        self.micro_batch_size = micro_batch_size
+        self.num_microbatches = num_microbatches
+        self.rank = rank
+        self.num_ranks = num_ranks
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples in one step, over all ranks."""
+        return self.micro_batch_size * self.num_microbatches * self.num_ranks
+
+    def __len__(self) -> int:
+        """Return the number of whole global batches that are left."""
+        return (self.num_samples - self.consumed_samples) // self.global_batch_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the indices of this rank's samples in each global batch, micro batch after micro batch."""
+        for batch in range(len(self)):
+            start = self.consumed_samples + batch * self.global_batch_size
+            yield [
+                start + (micro * self.num_ranks + self.rank) * self.micro_batch_size + sample
+                for micro in range(self.num_microbatches)
+                for sample in range(self.micro_batch_size)
+            ]
+
+
+def plan_data(config: DictConfig) -> dict[str, Any]:
+    """Return what decides the order of the samples; it is saved with every checkpoint."""
+    batch = config.model.global_batch_size
+    return {
+        "train_samples": config.trainer.max_steps * batch,
+        "valid_samples": config.trainer.limit_val_batches * batch,
+        "data_prefix": [Path(prefix).name for prefix in prefixes(config.data.data_prefix)[0]],
+        "splits_string": config.data.splits_string,
+        "encoder_seq_length": config.model.encoder_seq_length,
+        "seed": config.model.seed,
+    }
+
+
+def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the plan that continues the saved order, and what the user should know about it.
+
+    The order of a GPTDataset depends on the number of samples asked for, so the saved numbers are kept where they
+    suffice.
+
+    Args:
+        wanted: What the present configuration asks for.
+        saved: What the checkpoint was trained with.
+
+    Raises:
+        ConfigError: the saved order cannot serve.
+    """
+    keys = {
+        "data_prefix": "data.data_prefix",
+        "splits_string": "data.splits_string",
+        "encoder_seq_length": "model.encoder_seq_length",
+        "seed": "model.seed",
+    }
+    for key, name in keys.items():
+        if wanted[key] != saved[key]:
+            raise ConfigError(
+                f"A resumed run must read the data in the order it began with, which depends on {name}; the checkpoint "
+                f"has {saved[key]}, the configuration {wanted[key]}. Set it back, or start a new run with another "
+                "exp_manager.name."
+            )
+    plan, notes = dict(saved), []
+    for key, cause in {"train_samples": "trainer.max_steps", "valid_samples": "trainer.limit_val_batches"}.items():
+        if wanted[key] > saved[key]:
+            raise ConfigError(
+                f"A resumed run must read the data in the order it began with, which depends on the number of samples "
+                f"asked for; the checkpoint asked for {saved[key]} ({key}), the configuration needs {wanted[key]}. Set "
+                f"{cause} (times model.global_batch_size) back, or start a new run with another exp_manager.name."
+            )
+        if wanted[key] < saved[key]:
+            notes.append(f"{key}: kept the checkpoint's {saved[key]}, where {wanted[key]} would do, for the same order.")
+    return plan, notes
+
+
+class GPTDataModule(LightningDataModule):  # type: ignore[misc]
+    """Training and validation data of a run.
+
+    Args:
+        config: The whole configuration.
+        tokenizer: The tokenizer that made the data.
+        plan: What :func:`plan_data` or :func:`keep_order` returned.
+        consumed_samples: Training samples that earlier steps used.
+    """
+
+    def __init__(
+        self, config: DictConfig, tokenizer: GPT2BPETokenizer, plan: dict[str, Any], consumed_samples: int
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = tokenizer
+        self.plan = plan
+        self.consumed_samples = consumed_samples
+        self.datasets: list[Any] = []
+
+    def setup(self, stage: str | None = None) -> None:
+        """Build the datasets; global rank 0 makes the sample indices, the others read them."""
+        data, model = self.config.data, self.config.model
+        paths, weights = prefixes(data.data_prefix)
+        cache = data.index_mapping_dir or Path(paths[0]).parent / "index_cache"
+        dataset_config = GPTDatasetConfig(
+            random_seed=model.seed,
+            sequence_length=model.encoder_seq_length,
+            blend=(paths, weights),
+            split=data.splits_string,
+            path_to_cache=str(cache),
+            tokenizer=self.tokenizer,
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=data.eod_mask_loss,
+            create_attention_mask=False,
+        )
+        for path in paths:
+            self._check_splits(path, dataset_config.split_matrix)
+        sizes = [self.plan["train_samples"], max(1, self.plan["valid_samples"]), 1]
+        self.datasets = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, dataset_config).build()
+
+    def train_dataloader(self) -> Any:
+        """Return the training batches that are left."""
+        return self._loader(self.datasets[0], self.plan["train_samples"], self.consumed_samples)
+
+    def val_dataloader(self) -> Any:
+        """Return the validation batches, the same ones every time."""
+        if self.config.trainer.limit_val_batches == 0:
+            return []
+        return self._loader(
+            self.datasets[1], self.config.trainer.limit_val_batches * self.config.model.global_batch_size, 0
+        )
+
+    def _loader(self, dataset: Any, num_samples: int, consumed_samples: int) -> Any:
+        num_ranks = parallel_state.get_data_parallel_world_size()
+        micro = self.config.model.micro_batch_size
+        sampler = GlobalBatchSampler(
+            num_samples,
+            consumed_samples=consumed_samples,
+            micro_batch_size=micro,
+            num_microbatches=self.config.model.global_batch_size // (micro * num_ranks),
+            rank=parallel_state.get_data_parallel_rank(),
+            num_ranks=num_ranks,
+        )
+        return DataLoader(
+            dataset,
+            batch_sampler=sampler,
+            num_workers=self.config.data.num_workers,
+            pin_memory=self.config.trainer.accelerator == "gpu",
+            # Its own generator: an iterator draws a seed, which would shift the dropout of a resumed run.
+            generator=torch.Generator().manual_seed(self.config.model.seed),
+        )
+
+    def _check_splits(self, path: str, split_matrix: Any) -> None:
+        num_documents = len(IndexedDataset(path).sequence_lengths)
+        splits = ["training"] + (["validation"] if self.config.trainer.limit_val_batches else [])
+        for split, bounds in zip(splits, split_matrix):
+            if bounds is None or round(bounds[0] * num_documents) == round(bounds[1] * num_documents):
+                raise ConfigError(
+                    f"data.splits_string must leave at least one document for {split}; it is "
+                    f"'{self.config.data.splits_string}' and {path} holds {num_documents} documents. Change "
+                    "data.splits_string, or set trainer.limit_val_batches=0 to train without validation."
+                )

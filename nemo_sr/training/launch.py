@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Who started this process: torchrun, srun or a person, and whether that agrees with the configuration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from omegaconf import DictConfig
+
+from nemo_sr.training.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the environment says about this process."""
+
+    launcher: str
+    """"torchrun", "slurm" or "none"."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+
+
+def detect_launch(env: Mapping[str, str]) -> Launch:
+    """Return who started this process, from its environment."""
+    if "RANK" in env and "WORLD_SIZE" in env:
+        world_size = int(env["WORLD_SIZE"])
+        return Launch("torchrun", int(env["RANK"]), world_size, int(env.get("LOCAL_WORLD_SIZE", world_size)))
+    if "SLURM_STEP_ID" in env or "SLURM_STEPID" in env:
+        if env.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+            num_tasks = int(env.get("SLURM_NTASKS", "1"))
+            num_nodes = int(env.get("SLURM_NNODES", "1"))
+            return Launch("slurm", int(env.get("SLURM_PROCID", "0")), num_tasks, num_tasks // num_nodes)
+    return Launch("none", 0, 1, 1)
+
+
+def check_launch(launch: Launch, trainer: DictConfig) -> None:
+    """Check that as many processes were started as the configuration says.
+
+    Raises:
+        ConfigError: with both numbers.
+    """
+    if launch.launcher == "none":
+        return
+    expected = trainer.devices * trainer.num_nodes
+    if (launch.world_size, launch.local_world_size) != (expected, trainer.devices):
+        raise ConfigError(
+            f"trainer.devices * trainer.num_nodes must be the number of processes that {launch.launcher} started; they "
+            f"are {trainer.devices} * {trainer.num_nodes} = {expected}, and it started {launch.world_size} "
+            f"({launch.local_world_size} on this node). Set trainer.devices={launch.local_world_size} "
+            f"trainer.num_nodes={max(1, launch.world_size // launch.local_world_size)}, or start {expected} processes."
+        )
+
+
+def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
+    """Run this program once per device and wait: a person typed ``python``. Return the exit status.
+
+    As torchrun does, with the same environment variables: when one process fails, the others are stopped, and signals
+    reach them all. (Lightning would import NeMo here before it starts the others.)
+
+    Raises:
+        ConfigError: several nodes were asked for, which one command on one node cannot start.
+    """
+    if trainer.num_nodes > 1:
+        raise ConfigError(
+            f"trainer.num_nodes must be 1 when the program is started by hand; it is {trainer.num_nodes}. Start it with "
+            f"srun, or on every node with: torchrun --nnodes={trainer.num_nodes} --nproc_per_node={trainer.devices} "
+            "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT scripts/pretrain_gpt.py ..."
+        )
+    main = sys.modules["__main__"]
+    program = ["-m", main.__spec__.name] if main.__spec__ else [os.path.abspath(sys.argv[0])]
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    env = {
+        "OMP_NUM_THREADS": str(max(1, num_cores // trainer.devices)),
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "WORLD_SIZE": str(trainer.devices),
+        "LOCAL_WORLD_SIZE": str(trainer.devices),
+    }
+    processes = [
+        subprocess.Popen([sys.executable, *program, *argv], env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(trainer.devices)
+    ]
+
+    def forward(signum: int, frame: object) -> None:
+        for process in processes:
+            process.send_signal(signum)
+
+    # A terminal sends Ctrl-C to the whole group by itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, forward)
+    return _wait(processes)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    running, status = list(processes), 0
+    while running:
+        time.sleep(0.1)
+        for process in [process for process in running if process.poll() is not None]:
+            running.remove(process)
+            if process.returncode and not status:
+                # A signal's number comes back negative; a shell adds it to 128.
+                status = process.returncode if process.returncode > 0 else 128 - process.returncode
+                _stop(running)
+    return status
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+_GRACE_SECONDS = 5
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def exit_with(message: str, launch: Launch) -> NoReturn:
+    """Print `message` once, from rank 0, and end this process with status 2.
+
+    The others wait a moment: a launcher kills every process as soon as the first has failed, rank 0 in the middle of
+    its message as well.
+    """
+    if launch.rank == 0:
+        print(f"error: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    else:
+        time.sleep(2)
+    sys.exit(2)

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-core's optimizer for a strategy, and the torch optimizer that Lightning and NeMo's schedulers see."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from nemo.core.optim import get_optimizer
+from omegaconf import DictConfig
+
+from nemo_sr.training.regimes import find_regime
+
+
+def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, default_seed: int) -> Any:
+    """Return Megatron-core's optimizer for ``optim.name``.
+
+    Args:
+        optim: The keys of ``schema.OptimConfig``.
+        chunks: This rank's model, wrapped in Megatron-core's DistributedDataParallel.
+        clip_grad: Largest global norm of the gradients; 0 for none.
+        default_seed: Seed of the rounding noise if ``optim.seed`` is null.
+    """
+    regime = find_regime(optim)
+    config = OptimizerConfig(
+        optimizer="adam",
+        lr=optim.lr,
+        min_lr=optim.sched.min_lr,
+        decoupled_lr=optim.decoupled_lr,
+        weight_decay=optim.weight_decay,
+        adam_beta1=optim.betas[0],
+        adam_beta2=optim.betas[1],
+        adam_eps=optim.eps,
+        clip_grad=clip_grad,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        use_distributed_optimizer=True,
+    )
+    if regime.master == "none":
+        _without_master(config, optim, default_seed)
+    return get_megatron_optimizer(config, chunks)
+
+
+def _without_master(config: Any, optim: DictConfig, default_seed: int) -> None:
+    raise NotImplementedError
+
+
+def apply_multipliers_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
+    """Set weight decay and highest learning rate of each parameter group from the configuration and its multipliers.
+
+    NeMo's schedulers know nothing of Megatron-core's ``wd_mult`` (0 for biases and norms), ``lr_mult`` and decoupled
+    learning rate. The values follow from the configuration alone, so that doing it twice changes nothing, and the
+    multipliers stay in the group: Megatron-core finds a saved group by them.
+
+    Args:
+        groups: Megatron-core's parameter groups.
+        optim: The keys of ``schema.OptimConfig``.
+    """
+    for group in groups:
+        # megatron-core >= 0.16 writes a decoupled rate as max_lr, older lines mark the group.
+        decoupled = group.get("is_decoupled_lr") or group.get("max_lr", optim.lr) != optim.lr
+        max_lr = optim.decoupled_lr if decoupled and optim.decoupled_lr is not None else optim.lr
+        group["initial_lr"] = max_lr * group.get("lr_mult", 1.0)
+        group["weight_decay"] = optim.weight_decay * group.get("wd_mult", 1.0)
+
+
+class TorchViewOfMegatron(torch.optim.Optimizer):
+    """A torch optimizer in front of Megatron-core's, so that Lightning counts its steps and NeMo schedules it.
+
+    The parameter groups are Megatron-core's own dictionaries at all times, after a load as well.
+
+    Args:
+        megatron: What ``get_megatron_optimizer`` returned.
+    """
+
+    def __init__(self, megatron: Any) -> None:
+        # Optimizer.__init__ would copy the groups into a list of its own.
+        self.megatron = megatron
+        self.defaults: dict[str, Any] = {}
+        self.state: dict[Any, Any] = defaultdict(dict)  # Megatron-core moves and saves its own
+        self.grad_norm = 0.0
+        self.update_successful = True
+        for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            setattr(self, hooks, OrderedDict())
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Megatron-core's parameter groups."""
+        groups: list[dict[str, Any]] = self.megatron.param_groups
+        return groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients that the optimizer holds; the model's buffers are the module's to clear."""
+        self.megatron.zero_grad(set_to_none)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Clip, step, and gather the weights. ``grad_norm`` is the norm before clipping."""
+        loss = None if closure is None else closure()
+        self.update_successful, grad_norm, _ = self.megatron.step()
+        self.grad_norm = float(grad_norm or 0.0)
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: Megatron-core's distributed checkpoint holds the state."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing: see :meth:`state_dict`."""
+
+
+def checkpoint_metadata(optim: DictConfig) -> dict[str, Any]:
+    """Return the metadata that Megatron-core's ``sharded_state_dict`` of the optimizer needs."""
+    return {"distrib_optim_sharding_type": "fully_reshardable"}
+
+
+def optimizer_class(name: str) -> Any:
+    """Return the optimizer class that NeMo's registry has under `name`, partially applied."""
+    return get_optimizer(name)

@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Pretrain a GPT: checks the command line, then hands over to Hydra, NeMo and Lightning."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from nemo_sr.training.config import (
+    DEFAULT_CONFIG,
+    ConfigError,
+    compose_config,
+    find_conf,
+    register_schema,
+    rewrite_argv,
+)
+from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
+from nemo_sr.training.regimes import describe_regimes
+from nemo_sr.training.validate import check_config, tokenizer_files
+
+_HELP = """\
+usage: pretrain_gpt.py [--config-name=NAME] [key=value ...]
+
+Pretrains a GPT with NeMo, Lightning and Megatron-core. Starting the same run again resumes it.
+
+  python scripts/pretrain_gpt.py                                       {default}, two processes on the CPU
+  python scripts/pretrain_gpt.py --config-name=gpt_neo_350m optim.name=adamw_sr data.data_prefix=PREFIX
+  torchrun --nproc_per_node=8 scripts/pretrain_gpt.py --config-name=gpt_neo_350m trainer.devices=8
+  srun python scripts/pretrain_gpt.py trainer.num_nodes=4 trainer.devices=8
+
+configurations (--config-name): {configs}
+groups (group=choice):
+{groups}
+strategies:
+{regimes}
+
+common keys (key=value; model.optim.X means optim.X):
+  trainer.accelerator=cpu|gpu  trainer.devices=N  trainer.num_nodes=N  trainer.max_steps=N  trainer.stop_after_steps=N
+  model.tensor_model_parallel_size=N  model.pipeline_model_parallel_size=N
+  model.micro_batch_size=N  model.global_batch_size=N  model.seed=N
+  optim.lr=X  optim.weight_decay=X  optim.sched.warmup_steps=N  optim.sched.min_lr=X
+  data.data_prefix=PATH  data.splits_string="980,20,0"  model.tokenizer.vocab_file=V  model.tokenizer.merge_file=M
+  exp_manager.name=NAME  exp_manager.explicit_log_dir=DIR
+
+--cfg job     print the whole configuration, overrides applied, and exit
+--config-dir  a folder of your own configurations
+"""
+
+
+def main() -> None:
+    """Run the command line: check it before anything starts, then train.
+
+    Exit status: 0 when the run has ended or was stopped with a checkpoint, 2 for a command line that cannot run.
+    """
+    launch = detect_launch(os.environ)
+    sys.argv[1:] = argv = rewrite_argv(sys.argv[1:])
+    if {"-h", "--help"} & set(argv):
+        print(_help_text())  # noqa: T201
+        return
+    informs_only = any(word.split("=")[0] in ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version") for word in argv)
+    try:
+        config = compose_config(argv)
+        if not informs_only:
+            check_config(config)
+            check_launch(launch, config.trainer)
+            if launch.launcher == "none" and config.trainer.devices * config.trainer.num_nodes > 1:
+                sys.exit(start_processes(config.trainer, argv))
+    except ConfigError as error:
+        exit_with(str(error), launch)
+    if config.trainer.accelerator == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch initialises CUDA
+    _quieten()
+
+    from nemo.core.config import hydra_runner
+
+    def run(config: DictConfig) -> None:
+        OmegaConf.resolve(config)
+        try:
+            train(config, launch)
+        except ConfigError as error:
+            exit_with(str(error), launch)
+
+    register_schema()
+    hydra_runner(config_path=str(find_conf()), config_name=DEFAULT_CONFIG)(run)()
+
+
+def train(config: DictConfig, launch: Launch) -> None:
+    """Train as `config` says, from the newest checkpoint of the run if there is one.
+
+    Args:
+        config: A complete configuration.
+        launch: Who started this process.
+
+    Raises:
+        ConfigError: the checkpoint cannot be continued under this configuration.
+    """
+    on_cpu = config.trainer.accelerator == "cpu"
+    with contextlib.ExitStack() as stack:
+        if on_cpu:
+            from nemo_sr.megatron import cpu_platform
+
+            stack.enter_context(cpu_platform())
+        _train(config, launch)
+
+
+def _train(config: DictConfig, launch: Launch) -> None:
+    from lightning.pytorch import Trainer
+
+    from nemo_sr.training.callbacks import ProgressCallback
+    from nemo_sr.training.checkpoint import CheckpointCallback, find_newest, read_state
+    from nemo_sr.training.datamodule import GPTDataModule, keep_order, plan_data
+    from nemo_sr.training.module import GPTModule
+    from nemo_sr.training.strategy import MegatronStrategy
+    from nemo_sr.training.tokenizer import GPT2BPETokenizer
+
+    log_dir = Path(config.exp_manager.explicit_log_dir)
+    checkpoints = log_dir / "checkpoints"
+    newest = find_newest(checkpoints)
+    plan, step = plan_data(config), 0
+    if newest is not None:
+        state = read_state(newest)
+        step = state["step"]
+        plan, notes = keep_order(plan, state["data"])
+        if step >= config.trainer.max_steps:
+            _say(launch, f"This run is finished: {newest} has step {step} of {config.trainer.max_steps}. Nothing to do.")
+            return
+        for note in [f"Resuming from {newest}: step {step} of {config.trainer.max_steps}.", *notes]:
+            _say(launch, note)
+
+    tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
+    saving, progress = CheckpointCallback(checkpoints, newest, plan), ProgressCallback()
+    trainer = Trainer(
+        accelerator=config.trainer.accelerator,
+        devices=config.trainer.devices,
+        num_nodes=config.trainer.num_nodes,
+        strategy=MegatronStrategy(config.model),
+        plugins=[_cluster_environment(launch)],
+        max_steps=config.trainer.max_steps,
+        val_check_interval=config.trainer.val_check_interval,
+        check_val_every_n_epoch=None,
+        limit_val_batches=config.trainer.limit_val_batches,
+        num_sanity_val_steps=0,
+        log_every_n_steps=config.trainer.log_every_n_steps,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+        callbacks=[saving, progress],
+    )
+    _start_experiment(trainer, config, step)
+    module = GPTModule(config, tokenizer.vocab_size, trainer)
+    consumed = step * config.model.global_batch_size if newest is None else state["consumed_samples"]
+    trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, plan, consumed))
+    _summarize(trainer, config, saving, progress)
+
+
+def _start_experiment(trainer: Any, config: DictConfig, step: int) -> None:
+    from nemo.utils.exp_manager import exp_manager
+
+    exp_manager(
+        trainer,
+        {
+            "explicit_log_dir": config.exp_manager.explicit_log_dir,
+            "create_tensorboard_logger": config.exp_manager.create_tensorboard_logger,
+            # What an interrupted start logged after its last checkpoint will be logged again.
+            "summary_writer_kwargs": {"purge_step": step + 1} if step else None,
+            "create_checkpoint_callback": False,
+            "create_preemption_callback": False,
+            "log_step_timing": False,
+            "disable_validation_on_resume": False,
+            "log_tflops_per_sec_per_gpu": False,
+            "seconds_to_sleep": 0,
+        },
+    )
+
+
+def _cluster_environment(launch: Launch) -> Any:
+    from lightning.pytorch.plugins.environments import (
+        LightningEnvironment,
+        SLURMEnvironment,
+        TorchElasticEnvironment,
+    )
+
+    if launch.launcher == "torchrun":
+        return TorchElasticEnvironment()
+    if launch.launcher == "slurm":
+        return SLURMEnvironment(auto_requeue=False)
+    return LightningEnvironment()
+
+
+def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any) -> None:
+    if not trainer.is_global_zero:
+        return
+    from nemo_sr.training.callbacks import plot_losses
+
+    log_dir = Path(config.exp_manager.explicit_log_dir)
+    plot = log_dir / "loss.png"
+    has_plot = config.exp_manager.create_tensorboard_logger and plot_losses(log_dir, plot)
+    step, max_steps = trainer.global_step, config.trainer.max_steps
+    lines = ["finished" if step >= max_steps else "stopped; the same command resumes"]
+    lines[0] = f"Step {step} of {max_steps}: {lines[0]}."
+    lines.append(f"  checkpoint       {checkpoints.newest}")
+    if config.exp_manager.create_tensorboard_logger:
+        lines.append(f"  TensorBoard log  {log_dir}  (tensorboard --logdir {log_dir})")
+    if has_plot:
+        lines.append(f"  loss plot        {plot}")
+    if progress.peak_memory_mib:
+        peaks = ", ".join(f"{peak:.0f}" for peak in progress.peak_memory_mib)
+        lines.append(f"  peak memory      {peaks} MiB (one number a rank)")
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def _say(launch: Launch, message: str) -> None:
+    if launch.rank == 0:
+        print(message, flush=True)  # noqa: T201
+
+
+def _quieten() -> None:
+    """Keep out of a run's output what libraries say about packages and devices that we do not use."""
+    warnings.filterwarnings("ignore", module=r"(megatron|nemo|lightning|torch|hydra|pytorch_lightning|nv_one_logger)\b")
+    from nemo.utils import logging as nemo_logging
+
+    nemo_logging.setLevel(nemo_logging.ERROR)
+    import lightning.pytorch  # noqa: F401 - sets its loggers to INFO
+
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.distributed", "nv_one_logger", "tensorboard"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _help_text() -> str:
+    conf = find_conf()
+    groups = sorted(path for path in conf.iterdir() if path.is_dir())
+    return _HELP.format(
+        default=DEFAULT_CONFIG,
+        configs=", ".join(sorted(path.stem for path in conf.glob("*.yaml"))),
+        groups="\n".join(
+            f"  {group.name:8} {', '.join(sorted(path.stem for path in group.glob('*.yaml')))}" for group in groups
+        ),
+        regimes=describe_regimes(),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration must satisfy before anything starts: sizes that divide, files that exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from nemo_sr.training.config import ConfigError
+from nemo_sr.training.regimes import find_regime
+
+
+def check_config(config: DictConfig) -> None:
+    """Check everything about `config` that does not need a GPU, a process group or NeMo.
+
+    Raises:
+        ConfigError: naming the key, the values and what to do.
+    """
+    find_regime(config.optim)
+    _check_values(config)
+    check_layout(config)
+    check_data(config.data, config.model)
+
+
+def check_layout(config: DictConfig) -> None:
+    """Check that ranks, batch and model divide as the parallel layout needs.
+
+    Raises:
+        ConfigError: naming the numbers that do not divide.
+    """
+    model, trainer = config.model, config.trainer
+    tp, pp = model.tensor_model_parallel_size, model.pipeline_model_parallel_size
+    num_ranks = trainer.devices * trainer.num_nodes
+    if num_ranks % (tp * pp):
+        raise ConfigError(
+            f"tensor_model_parallel_size * pipeline_model_parallel_size must divide the number of ranks; they are "
+            f"{tp} * {pp} = {tp * pp} and trainer.devices * trainer.num_nodes = {num_ranks}. "
+            f"Change one of model.tensor_model_parallel_size, model.pipeline_model_parallel_size, trainer.devices."
+        )
+    dp = num_ranks // (tp * pp)
+    if model.global_batch_size % (model.micro_batch_size * dp):
+        raise ConfigError(
+            f"model.global_batch_size must be a multiple of model.micro_batch_size * data-parallel ranks; it is "
+            f"{model.global_batch_size}, and they are {model.micro_batch_size} * {dp} = {model.micro_batch_size * dp}. "
+            f"Change model.global_batch_size or model.micro_batch_size."
+        )
+    if model.num_attention_heads % tp:
+        raise ConfigError(
+            f"model.num_attention_heads must be a multiple of model.tensor_model_parallel_size; they are "
+            f"{model.num_attention_heads} and {tp}. Change one of them."
+        )
+    if model.num_layers % pp:
+        raise ConfigError(
+            f"model.num_layers must be a multiple of model.pipeline_model_parallel_size; they are "
+            f"{model.num_layers} and {pp}. Change one of them."
+        )
+    if model.hidden_size % model.num_attention_heads:
+        raise ConfigError(
+            f"model.hidden_size must be a multiple of model.num_attention_heads; they are "
+            f"{model.hidden_size} and {model.num_attention_heads}. Change one of them."
+        )
+    if model.max_position_embeddings < model.encoder_seq_length:
+        raise ConfigError(
+            f"model.max_position_embeddings must be at least model.encoder_seq_length; they are "
+            f"{model.max_position_embeddings} and {model.encoder_seq_length}. Change one of them."
+        )
+
+
+def check_data(data: DictConfig, model: DictConfig) -> None:
+    """Check that the data and the tokenizer's files are there.
+
+    Raises:
+        ConfigError: naming the first file that is missing.
+    """
+    for prefix in prefixes(data.data_prefix)[0]:
+        for suffix in (".idx", ".bin"):
+            if not Path(f"{prefix}{suffix}").is_file():
+                raise ConfigError(
+                    f"data.data_prefix names a .bin and an .idx file without their endings; there is no "
+                    f"{prefix}{suffix}. Make them with scripts/preprocess_wikipedia.py, or correct data.data_prefix."
+                )
+    for key, path in tokenizer_files(data, model).items():
+        if not path.is_file():
+            raise ConfigError(
+                f"model.tokenizer.{key} must be the file that the data was tokenized with; there is no {path}. "
+                f"Set model.tokenizer.{key}."
+            )
+
+
+def prefixes(data_prefix: Any) -> tuple[list[str], list[float] | None]:
+    """Return the paths and the weights that ``data.data_prefix`` holds: one path, paths, or weights and paths in turn.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(data_prefix, str):
+        return [data_prefix], None
+    items = list(data_prefix)
+    if items and all(isinstance(item, str) and not _is_number(item) for item in items):
+        return items, None
+    weights, paths = items[0::2], items[1::2]
+    if not items or len(items) % 2 or not all(_is_number(weight) for weight in weights):
+        raise ConfigError(
+            f"data.data_prefix must be a path, a list of paths, or weights and paths in turn; it is {items}. "
+            "Write for example data.data_prefix=[0.3,/data/a,0.7,/data/b]."
+        )
+    return [str(path) for path in paths], [float(weight) for weight in weights]
+
+
+def tokenizer_files(data: DictConfig, model: DictConfig) -> dict[str, Path]:
+    """Return the tokenizer's files under their keys; the defaults lie beside the first data set."""
+    folder = Path(prefixes(data.data_prefix)[0][0]).parent
+    return {
+        "vocab_file": Path(model.tokenizer.vocab_file or folder / "gpt2-vocab.json"),
+        "merge_file": Path(model.tokenizer.merge_file or folder / "gpt2-merges.txt"),
+    }
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _check_values(config: DictConfig) -> None:
+    at_least_one = {
+        "trainer": ("devices", "num_nodes", "max_steps", "val_check_interval", "log_every_n_steps"),
+        "model": (
+            "num_layers",
+            "hidden_size",
+            "num_attention_heads",
+            "encoder_seq_length",
+            "micro_batch_size",
+            "global_batch_size",
+            "tensor_model_parallel_size",
+            "pipeline_model_parallel_size",
+            "make_vocab_size_divisible_by",
+        ),
+    }
+    for group, keys in at_least_one.items():
+        for key in keys:
+            if config[group][key] < 1:
+                raise ConfigError(f"{group}.{key} must be at least 1; it is {config[group][key]}. Correct it.")
+    if config.exp_manager.checkpoint_callback_params.every_n_train_steps < 1:
+        raise ConfigError("exp_manager.checkpoint_callback_params.every_n_train_steps must be at least 1. Correct it.")
+    if config.trainer.accelerator not in ("cpu", "gpu"):
+        raise ConfigError(f"trainer.accelerator must be cpu or gpu; it is '{config.trainer.accelerator}'. Correct it.")
+    optim, sched = config.optim, config.optim.sched
+    if not 0 <= sched.min_lr < optim.lr:
+        raise ConfigError(
+            f"optim.sched.min_lr must be at least 0 and below optim.lr; they are {sched.min_lr} and {optim.lr}. "
+            "Change one of them."
+        )
+    if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
+        raise ConfigError(f"optim.betas must be two numbers in [0, 1); they are {list(optim.betas)}. Correct them.")
+    if sched.warmup_steps + sched.constant_steps >= config.trainer.max_steps:
+        raise ConfigError(
+            f"optim.sched.warmup_steps + optim.sched.constant_steps must be below trainer.max_steps; they are "
+            f"{sched.warmup_steps} + {sched.constant_steps} and {config.trainer.max_steps}. Change one of them."
+        )
+    if config.model.activations_checkpoint_granularity not in (None, "selective", "full"):
+        raise ConfigError(
+            "model.activations_checkpoint_granularity must be null, selective or full; it is "
+            f"'{config.model.activations_checkpoint_granularity}'. Correct it."
+        )
