@@ -146,24 +146,62 @@ def _sharded_state(pl_module: Any, *, is_loading: bool) -> dict[str, Any]:
 
 def _load(checkpoint: Path, trainer: Any, pl_module: Any) -> None:
     state = read_state(checkpoint)
+    _allocate_state_(pl_module._optimizer.megatron)
     loaded = dist_checkpointing.load(_sharded_state(pl_module, is_loading=True), str(checkpoint))
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
     optimizer = pl_module._optimizer
-    optimizer.megatron.load_state_dict(loaded["optimizer"])
-    _separate_steps_(optimizer.megatron)
+    _load_optimizer(optimizer.megatron, loaded["optimizer"])
     apply_multipliers_(optimizer.param_groups, pl_module.config.optim)
     _set_schedule(pl_module.lr_schedulers(), state["step"])
     set_loop_progress(trainer, state["step"])
     _set_rng_state(loaded["rng"])
 
 
-def _separate_steps_(megatron: Any) -> None:
-    # Megatron-core loads one step tensor into every parameter's state; each step would then count once per parameter.
-    for optimizer in getattr(megatron, "chained_optimizers", [megatron]):
+def _load_optimizer(megatron: Any, state: dict[str, Any]) -> None:
+    """Load Megatron-core's optimizer, with what it leaves undone for torch's AdamW.
+
+    Without Transformer Engine and Apex that class is the inner one, and its step lives in each parameter's state.
+    """
+    plain = _around_torch_adamw(megatron)
+    for optimizer in plain:
+        # It copies the step from tensors that do not have it.
+        optimizer._set_main_param_and_optimizer_states = _with_step(optimizer)
+    try:
+        megatron.load_state_dict(state)
+    finally:
+        for optimizer in plain:
+            del optimizer._set_main_param_and_optimizer_states
+    for optimizer in plain:
+        for inner_state in optimizer.optimizer.state.values():
+            # It hands every parameter the same step tensor; each step would then count once per parameter.
+            inner_state["step"] = inner_state["step"].clone()
+
+
+def _allocate_state_(megatron: Any) -> None:
+    # Megatron-core asks for the step before it loads, and finds none in an optimizer that has not stepped.
+    for optimizer in _around_torch_adamw(megatron):
         inner = optimizer.optimizer
-        for state in inner.state.values() if inner is not None else ():
-            if isinstance(state.get("step"), torch.Tensor):
-                state["step"] = state["step"].clone()
+        for group in inner.param_groups:
+            for param in group["params"]:
+                if not inner.state[param]:
+                    moments = {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
+                    inner.state[param].update(step=torch.tensor(0.0), **moments)
+
+
+def _around_torch_adamw(megatron: Any) -> list[Any]:
+    chain = getattr(megatron, "chained_optimizers", [megatron])
+    return [optimizer for optimizer in chain if isinstance(optimizer.optimizer, torch.optim.AdamW)]
+
+
+def _with_step(optimizer: Any) -> Any:
+    stock = optimizer._set_main_param_and_optimizer_states
+
+    def set_states(model_param: Any, tensors: dict[str, Any]) -> None:
+        group, order = optimizer.model_param_group_index_map[model_param]
+        main_param = optimizer.optimizer.param_groups[group]["params"][order]
+        stock(model_param, {**tensors, "step": optimizer.optimizer.state[main_param]["step"].clone()})
+
+    return set_states
 
 
 def _set_schedule(scheduler: Any, step: int) -> None:
