@@ -57,9 +57,7 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
     )
 
 
-def build_gpt(
-    config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_size: int, on_cpu: bool
-) -> Any:
+def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_size: int, on_cpu: bool) -> Any:
     """Return this pipeline stage's part of the GPT, with its initial weights.
 
     Args:
@@ -102,7 +100,8 @@ def initialize_weights_(gpt: Any, config: Any, *, seed: int, vocab_size: int) ->
 
     A matrix is drawn whole, in float32, from a generator seeded with `seed` and the matrix's name (layers counted over
     the whole model), and cut to this rank's part. Biases and norms keep what Megatron-core gave them: 0 and 1. The
-    distribution is Megatron-core's: normal, divided by sqrt(2 * num_layers) where a layer writes to the residual stream.
+    distribution is Megatron-core's: normal, divided by sqrt(2 * num_layers) where a layer writes to the residual
+    stream.
 
     Args:
         gpt: A GPTModel on this rank.

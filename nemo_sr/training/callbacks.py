@@ -20,8 +20,8 @@ _LOGGED = ("reduced_train_loss", "lr", "grad_norm", "consumed_samples")
 class ProgressCallback(Callback):  # type: ignore[misc]
     """Shows and logs step, loss, validation loss, tokens per second, learning rate and gradient norm, on rank 0.
 
-    A bar where there is a terminal, plain lines at ``trainer.log_every_n_steps`` where there is none. The same numbers go
-    to the logger under NeMo's names.
+    A bar where there is a terminal, plain lines at ``trainer.log_every_n_steps`` where there is none. The same numbers
+    go to the logger under NeMo's names.
     """
 
     def __init__(self) -> None:

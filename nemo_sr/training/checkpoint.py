@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import random
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -20,21 +19,7 @@ from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from nemo_sr.training.optim import apply_multipliers_, checkpoint_metadata
-
-STATE_FILE = "run_state.json"
-_COMPLETE = re.compile(r"step_(\d{8})")
-
-
-def find_newest(folder: Path) -> Path | None:
-    """Return the complete checkpoint of the highest step in `folder`, or None. Unfinished ones have another name."""
-    complete = [path for path in folder.glob("step_*") if _COMPLETE.fullmatch(path.name) and (path / STATE_FILE).is_file()]
-    return max(complete, key=lambda path: path.name, default=None)
-
-
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Return what a checkpoint says about its run: step, consumed samples, data order, layout, schedule, versions."""
-    state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-    return state
+from nemo_sr.training.resume import STATE_FILE, Start, checkpoint_name, read_state
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
@@ -42,21 +27,19 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
 
     Args:
         folder: The run's folder of checkpoints, one folder ``step_XXXXXXXX`` each.
-        resume_from: The checkpoint to start from, or None.
-        plan: The order of the data, saved with each checkpoint.
+        start: Where the run starts.
     """
 
-    def __init__(self, folder: Path, resume_from: Path | None, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, start: Start) -> None:
         self.folder = folder
-        self.resume_from = resume_from
-        self.plan = plan
-        self.newest = resume_from
+        self.start = start
+        self.newest = start.checkpoint
         self._terminated = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Load the checkpoint and put Lightning's loops where they were."""
-        if self.resume_from is not None:
-            _load(self.resume_from, trainer, pl_module)
+        if self.start.checkpoint is not None:
+            _load(self.start.checkpoint, trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Turn SIGTERM into a stop after the step; Lightning, which would raise instead, restores its handler later."""
@@ -84,7 +67,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self._save(trainer, pl_module)
 
     def _save(self, trainer: Any, pl_module: Any) -> None:
-        target = self.folder / f"step_{trainer.global_step:08d}"
+        target = self.folder / checkpoint_name(trainer.global_step)
         if self.newest == target:
             return
         partial = self.folder / f"partial_{target.name}"
@@ -95,7 +78,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
         trainer.strategy.barrier()
         if trainer.is_global_zero:
-            state = _run_state(trainer, pl_module, self.plan)
+            state = _run_state(trainer, pl_module, self.start.plan)
             (partial / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)

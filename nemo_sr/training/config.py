@@ -16,7 +16,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nemo_sr.training.schema import PretrainConfig
@@ -89,15 +89,13 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
                 raise ConfigError(_unknown_key(key, conf))
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
-            raise ConfigError(
-                f"These keys need a value and have none: {', '.join(missing)}. Give each as key=value on the command line."
-            )
+            raise ConfigError(f"These keys need a value and have none: {', '.join(missing)}. Give each as key=value.")
         OmegaConf.resolve(config)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_reword(error, args, conf)) from None
     finally:
         GlobalHydra.instance().hydra = outer
-    return config
+    return DictConfig(config)
 
 
 def _reword(error: Exception, args: argparse.Namespace, conf: Path) -> str:
@@ -154,7 +152,7 @@ def _flatten(node: Any, prefix: str = "") -> Iterator[str]:
         yield name
         if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
             child = node[key]
-            if isinstance(child, DictConfig) and not isinstance(child, ListConfig):
+            if isinstance(child, DictConfig):
                 yield from _flatten(child, f"{name}.")
 
 

@@ -73,65 +73,13 @@ class GlobalBatchSampler:
             ]
 
 
-def plan_data(config: DictConfig) -> dict[str, Any]:
-    """Return what decides the order of the samples; it is saved with every checkpoint."""
-    batch = config.model.global_batch_size
-    return {
-        "train_samples": config.trainer.max_steps * batch,
-        "valid_samples": config.trainer.limit_val_batches * batch,
-        "data_prefix": [Path(prefix).name for prefix in prefixes(config.data.data_prefix)[0]],
-        "splits_string": config.data.splits_string,
-        "encoder_seq_length": config.model.encoder_seq_length,
-        "seed": config.model.seed,
-    }
-
-
-def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the plan that continues the saved order, and what the user should know about it.
-
-    The order of a GPTDataset depends on the number of samples asked for, so the saved numbers are kept where they
-    suffice.
-
-    Args:
-        wanted: What the present configuration asks for.
-        saved: What the checkpoint was trained with.
-
-    Raises:
-        ConfigError: the saved order cannot serve.
-    """
-    keys = {
-        "data_prefix": "data.data_prefix",
-        "splits_string": "data.splits_string",
-        "encoder_seq_length": "model.encoder_seq_length",
-        "seed": "model.seed",
-    }
-    for key, name in keys.items():
-        if wanted[key] != saved[key]:
-            raise ConfigError(
-                f"A resumed run must read the data in the order it began with, which depends on {name}; the checkpoint "
-                f"has {saved[key]}, the configuration {wanted[key]}. Set it back, or start a new run with another "
-                "exp_manager.name."
-            )
-    plan, notes = dict(saved), []
-    for key, cause in {"train_samples": "trainer.max_steps", "valid_samples": "trainer.limit_val_batches"}.items():
-        if wanted[key] > saved[key]:
-            raise ConfigError(
-                f"A resumed run must read the data in the order it began with, which depends on the number of samples "
-                f"asked for; the checkpoint asked for {saved[key]} ({key}), the configuration needs {wanted[key]}. Set "
-                f"{cause} (times model.global_batch_size) back, or start a new run with another exp_manager.name."
-            )
-        if wanted[key] < saved[key]:
-            notes.append(f"{key}: kept the checkpoint's {saved[key]}, where {wanted[key]} would do, for the same order.")
-    return plan, notes
-
-
 class GPTDataModule(LightningDataModule):  # type: ignore[misc]
     """Training and validation data of a run.
 
     Args:
         config: The whole configuration.
         tokenizer: The tokenizer that made the data.
-        plan: What :func:`plan_data` or :func:`keep_order` returned.
+        plan: The order of the samples, see ``resume.plan_data``.
         consumed_samples: Training samples that earlier steps used.
     """
 
@@ -202,7 +150,7 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
     def _check_splits(self, path: str, split_matrix: Any) -> None:
         num_documents = len(IndexedDataset(path).sequence_lengths)
         splits = ["training"] + (["validation"] if self.config.trainer.limit_val_batches else [])
-        for split, bounds in zip(splits, split_matrix):
+        for split, bounds in zip(splits, split_matrix, strict=False):
             if bounds is None or round(bounds[0] * num_documents) == round(bounds[1] * num_documents):
                 raise ConfigError(
                     f"data.splits_string must leave at least one document for {split}; it is "

@@ -36,11 +36,11 @@ def detect_launch(env: Mapping[str, str]) -> Launch:
     if "RANK" in env and "WORLD_SIZE" in env:
         world_size = int(env["WORLD_SIZE"])
         return Launch("torchrun", int(env["RANK"]), world_size, int(env.get("LOCAL_WORLD_SIZE", world_size)))
-    if "SLURM_STEP_ID" in env or "SLURM_STEPID" in env:
-        if env.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-            num_tasks = int(env.get("SLURM_NTASKS", "1"))
-            num_nodes = int(env.get("SLURM_NNODES", "1"))
-            return Launch("slurm", int(env.get("SLURM_PROCID", "0")), num_tasks, num_tasks // num_nodes)
+    in_step = "SLURM_STEP_ID" in env or "SLURM_STEPID" in env  # srun's tasks have it, the batch script has not
+    if in_step and env.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        num_tasks = int(env.get("SLURM_NTASKS", "1"))
+        num_nodes = int(env.get("SLURM_NNODES", "1"))
+        return Launch("slurm", int(env.get("SLURM_PROCID", "0")), num_tasks, num_tasks // num_nodes)
     return Launch("none", 0, 1, 1)
 
 
@@ -73,9 +73,9 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
     """
     if trainer.num_nodes > 1:
         raise ConfigError(
-            f"trainer.num_nodes must be 1 when the program is started by hand; it is {trainer.num_nodes}. Start it with "
-            f"srun, or on every node with: torchrun --nnodes={trainer.num_nodes} --nproc_per_node={trainer.devices} "
-            "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT scripts/pretrain_gpt.py ..."
+            f"trainer.num_nodes must be 1 when the program is started by hand; it is {trainer.num_nodes}. Start it "
+            f"with srun, or on every node with: torchrun --nnodes={trainer.num_nodes} "
+            f"--nproc_per_node={trainer.devices} --rdzv_backend=c10d --rdzv_endpoint=HOST:PORT scripts/pretrain_gpt.py ..."
         )
     main = sys.modules["__main__"]
     program = ["-m", main.__spec__.name] if main.__spec__ else [os.path.abspath(sys.argv[0])]
@@ -124,7 +124,7 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         try:
             process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # noqa: PERF203
             process.kill()
 
 

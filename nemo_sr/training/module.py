@@ -31,8 +31,8 @@ Batch = dict[str, torch.Tensor]
 class GPTModule(ModelPT):  # type: ignore[misc]
     """A GPT under Megatron-core's tensor, pipeline and data parallelism.
 
-    Bytes per parameter follow from ``optim.name`` (README). Weights are in BF16; the state of the optimizer is sharded over
-    the data-parallel ranks. Any layout that ``validate.check_layout`` lets through starts from the same weights.
+    Bytes per parameter follow from ``optim.name`` (README). Weights are in BF16; the state of the optimizer is sharded
+    over the data-parallel ranks. Any layout that ``validate.check_layout`` lets through starts from the same weights.
 
     Args:
         config: The whole configuration.
@@ -42,13 +42,13 @@ class GPTModule(ModelPT):  # type: ignore[misc]
 
     def __init__(self, config: DictConfig, vocab_size: int, trainer: Any) -> None:
         # NeMo keeps its configuration as one node, with the optimizer inside.
-        cfg = OmegaConf.create({**OmegaConf.to_container(config.model), "optim": OmegaConf.to_container(config.optim)})
+        cfg = OmegaConf.merge(OmegaConf.to_container(config.model), {"optim": OmegaConf.to_container(config.optim)})
         super().__init__(cfg, trainer=trainer)
         self.config = config
         self.vocab_size = vocab_size
         # Megatron-core's schedule runs the backward passes of all micro batches by itself.
         self.automatic_optimization = False
-        self.chunks = torch.nn.ModuleList()
+        self.chunks: Any = torch.nn.ModuleList()
         self._validation_sums = torch.zeros(2)
 
     @property
@@ -109,9 +109,8 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         apply_multipliers_(optimizer.param_groups, config.optim)
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
-        sched = OmegaConf.to_container(config.optim.sched)
         self._optimizer = optimizer
-        self._scheduler = prepare_lr_scheduler(optimizer, {**sched, "max_steps": config.trainer.max_steps})
+        self._scheduler = prepare_lr_scheduler(optimizer, {**config.optim.sched, "max_steps": config.trainer.max_steps})
         return [optimizer], [self._scheduler]
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
@@ -145,10 +144,10 @@ class GPTModule(ModelPT):  # type: ignore[misc]
     def _run_schedule(self, batch: Batch, *, forward_only: bool) -> torch.Tensor:
         """Return the sum of the token losses and the number of tokens; both 0 before the last pipeline stage."""
         model = self.config.model
-        micro_batches = zip(*(tensor.split(model.micro_batch_size) for tensor in batch.values()))
+        micro_batches = [torch.split(tensor, model.micro_batch_size) for tensor in batch.values()]
         reports = get_forward_backward_func()(
             forward_step_func=_forward_step,
-            data_iterator=(dict(zip(batch, tensors)) for tensors in micro_batches),
+            data_iterator=(dict(zip(batch, tensors, strict=True)) for tensors in zip(*micro_batches, strict=True)),
             model=list(self.chunks),
             num_microbatches=self.num_microbatches,
             seq_length=model.encoder_seq_length,

@@ -81,7 +81,7 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
         # Optimizer.__init__ would copy the groups into a list of its own.
         self.megatron = megatron
         self.defaults: dict[str, Any] = {}
-        self.state: dict[Any, Any] = defaultdict(dict)  # Megatron-core moves and saves its own
+        self.state = defaultdict(dict)  # Megatron-core moves and saves its own
         self.grad_norm = 0.0
         self.update_successful = True
         for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):

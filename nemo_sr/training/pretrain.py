@@ -24,6 +24,7 @@ from nemo_sr.training.config import (
 )
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
 from nemo_sr.training.regimes import describe_regimes
+from nemo_sr.training.resume import checkpoint_folder, find_start
 from nemo_sr.training.validate import check_config, tokenizer_files
 
 _HELP = """\
@@ -65,12 +66,19 @@ def main() -> None:
     if {"-h", "--help"} & set(argv):
         print(_help_text())  # noqa: T201
         return
-    informs_only = any(word.split("=")[0] in ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version") for word in argv)
+    informs_only = any(
+        word.split("=")[0] in ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version") for word in argv
+    )
     try:
         config = compose_config(argv)
         if not informs_only:
             check_config(config)
             check_launch(launch, config.trainer)
+            start = find_start(config)
+            if start.step >= config.trainer.max_steps:
+                done = f"{start.step} of {config.trainer.max_steps} steps"
+                _say(launch, f"This run is finished: {start.checkpoint} has {done}. Nothing to do.")
+                return
             if launch.launcher == "none" and config.trainer.devices * config.trainer.num_nodes > 1:
                 sys.exit(start_processes(config.trainer, argv))
     except ConfigError as error:
@@ -115,28 +123,17 @@ def _train(config: DictConfig, launch: Launch) -> None:
     from lightning.pytorch import Trainer
 
     from nemo_sr.training.callbacks import ProgressCallback
-    from nemo_sr.training.checkpoint import CheckpointCallback, find_newest, read_state
-    from nemo_sr.training.datamodule import GPTDataModule, keep_order, plan_data
+    from nemo_sr.training.checkpoint import CheckpointCallback
+    from nemo_sr.training.datamodule import GPTDataModule
     from nemo_sr.training.module import GPTModule
     from nemo_sr.training.strategy import MegatronStrategy
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
-    log_dir = Path(config.exp_manager.explicit_log_dir)
-    checkpoints = log_dir / "checkpoints"
-    newest = find_newest(checkpoints)
-    plan, step = plan_data(config), 0
-    if newest is not None:
-        state = read_state(newest)
-        step = state["step"]
-        plan, notes = keep_order(plan, state["data"])
-        if step >= config.trainer.max_steps:
-            _say(launch, f"This run is finished: {newest} has step {step} of {config.trainer.max_steps}. Nothing to do.")
-            return
-        for note in [f"Resuming from {newest}: step {step} of {config.trainer.max_steps}.", *notes]:
-            _say(launch, note)
-
+    start = find_start(config)
+    for note in start.notes:
+        _say(launch, note)
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
-    saving, progress = CheckpointCallback(checkpoints, newest, plan), ProgressCallback()
+    saving, progress = CheckpointCallback(checkpoint_folder(config), start), ProgressCallback()
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
@@ -156,10 +153,9 @@ def _train(config: DictConfig, launch: Launch) -> None:
         logger=False,
         callbacks=[saving, progress],
     )
-    _start_experiment(trainer, config, step)
+    _start_experiment(trainer, config, start.step)
     module = GPTModule(config, tokenizer.vocab_size, trainer)
-    consumed = step * config.model.global_batch_size if newest is None else state["consumed_samples"]
-    trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, plan, consumed))
+    trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
     _summarize(trainer, config, saving, progress)
 
 

@@ -81,4 +81,6 @@ def describe_regimes() -> str:
             (regime.name, regime.weights, " or ".join(regime.grad_dtypes), regime.moments, regime.master, label)
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -32,7 +32,7 @@ class GPT2BPETokenizer:
             vocab = json.loads(vocab_file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ConfigError(
-                f"model.tokenizer.vocab_file must be a JSON object from token to id; {vocab_file} is not JSON ({error}). "
+                f"model.tokenizer.vocab_file must be a JSON object from token to id; {vocab_file} is not ({error}). "
                 "Set it to the vocabulary that the data was made with."
             ) from None
         if not isinstance(vocab, dict) or sorted(vocab.values()) != list(range(len(vocab))) or END_OF_TEXT not in vocab:
