@@ -75,7 +75,8 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
         raise ConfigError(
             f"trainer.num_nodes must be 1 when the program is started by hand; it is {trainer.num_nodes}. Start it "
             f"with srun, or on every node with: torchrun --nnodes={trainer.num_nodes} "
-            f"--nproc_per_node={trainer.devices} --rdzv_backend=c10d --rdzv_endpoint=HOST:PORT scripts/pretrain_gpt.py ..."
+            f"--nproc_per_node={trainer.devices} --rdzv_backend=c10d --rdzv_endpoint=HOST:PORT "
+            "scripts/pretrain_gpt.py ..."
         )
     main = sys.modules["__main__"]
     program = ["-m", main.__spec__.name] if main.__spec__ else [os.path.abspath(sys.argv[0])]

@@ -13,6 +13,9 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from nemo.core.optim import get_optimizer
 from omegaconf import DictConfig
 
+import nemo_sr
+import nemo_sr.megatron
+from nemo_sr.training.nearest import AdamWBF16
 from nemo_sr.training.regimes import find_regime
 
 
@@ -46,7 +49,14 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
 
 
 def _without_master(config: Any, optim: DictConfig, default_seed: int) -> None:
-    raise NotImplementedError
+    """Turn `config` into one for BF16 weights and moments, stepped by the class that NeMo's registry has."""
+    nemo_sr.register()
+    nemo_sr.megatron.install()
+    config.optimizer = "adamw_sr"
+    config.sr_seed = default_seed if optim.seed is None else optim.seed
+    config.sr_exp_avg_rounding = optim.exp_avg_rounding or "nearest"
+    config.sr_exp_avg_sq_rounding = optim.exp_avg_sq_rounding or "stochastic"
+    config.sr_factory = AdamWBF16 if optim.name == "adamw_bf16" else get_optimizer(optim.name)
 
 
 def apply_multipliers_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
@@ -97,7 +107,7 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
         """Clear the gradients that the optimizer holds; the model's buffers are the module's to clear."""
         self.megatron.zero_grad(set_to_none)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Clip, step, and gather the weights. ``grad_norm`` is the norm before clipping."""
         loss = None if closure is None else closure()
         self.update_successful, grad_norm, _ = self.megatron.step()
@@ -114,9 +124,7 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
 
 def checkpoint_metadata(optim: DictConfig) -> dict[str, Any]:
     """Return the metadata that Megatron-core's ``sharded_state_dict`` of the optimizer needs."""
+    if find_regime(optim).master == "none":
+        return dict(nemo_sr.megatron.checkpoint_metadata())
+    # Megatron-core's default does not work with torch's AdamW.
     return {"distrib_optim_sharding_type": "fully_reshardable"}
-
-
-def optimizer_class(name: str) -> Any:
-    """Return the optimizer class that NeMo's registry has under `name`, partially applied."""
-    return get_optimizer(name)

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,13 @@ def main() -> None:
     hydra_runner(config_path=str(find_conf()), config_name=DEFAULT_CONFIG)(run)()
 
 
-def train(config: DictConfig, launch: Launch) -> None:
+def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = ()) -> None:
     """Train as `config` says, from the newest checkpoint of the run if there is one.
 
     Args:
         config: A complete configuration.
         launch: Who started this process.
+        callbacks: Lightning callbacks beside our own.
 
     Raises:
         ConfigError: the checkpoint cannot be continued under this configuration.
@@ -116,10 +118,10 @@ def train(config: DictConfig, launch: Launch) -> None:
             from nemo_sr.megatron import cpu_platform
 
             stack.enter_context(cpu_platform())
-        _train(config, launch)
+        _train(config, launch, callbacks)
 
 
-def _train(config: DictConfig, launch: Launch) -> None:
+def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any]) -> None:
     from lightning.pytorch import Trainer
 
     from nemo_sr.training.callbacks import ProgressCallback
@@ -151,7 +153,7 @@ def _train(config: DictConfig, launch: Launch) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
         logger=False,
-        callbacks=[saving, progress],
+        callbacks=[saving, progress, *callbacks],
     )
     _start_experiment(trainer, config, start.step)
     module = GPTModule(config, tokenizer.vocab_size, trainer)
