@@ -78,15 +78,16 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
     args = get_args_parser().parse_args(list(argv))
     conf = Path(args.config_path or args.config_dir or find_conf()).resolve()
     register_schema()
+    known = set(_known_keys())
     # A composition may run inside another one's Hydra (a test, a notebook): leave that as it was.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf), version_base=None):
             config = compose(args.config_name or DEFAULT_CONFIG, overrides=args.overrides)
-        for key in _flatten(config):
-            if key not in _known_keys():  # Hydra lets + add what the schema does not have
-                raise ConfigError(_unknown_key(key, conf))
+        added = [key for key in _flatten(config) if key not in known]  # Hydra lets + add what the schema does not have
+        if added:
+            raise ConfigError(_unknown_key(added[0], conf))
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise ConfigError(f"These keys need a value and have none: {', '.join(missing)}. Give each as key=value.")

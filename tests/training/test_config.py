@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+import re
+
+import pytest
+from omegaconf import OmegaConf
+from toy import overrides
+
+from nemo_sr.training.config import ConfigError, compose_config, find_conf, rewrite_argv
+from nemo_sr.training.regimes import REGIMES, describe_regimes, find_regime
+from nemo_sr.training.schema import PretrainConfig
+from nemo_sr.training.validate import check_config, check_layout, prefixes
+
+CONF = find_conf()
+PRIMARY = sorted(path.stem for path in CONF.glob("*.yaml"))
+CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize("name", PRIMARY)
+def test_every_primary_config_composes_and_divides(name):
+    config = compose_config([f"--config-name={name}"])
+    check_layout(config)
+    assert find_regime(config.optim).name == "adamw_sr"
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_group_file_composes_and_names_a_known_strategy(group, choice):
+    config = compose_config([f"{group}={choice}"])
+    check_layout(config)
+    find_regime(config.optim)
+    chosen = OmegaConf.load(CONF / group / f"{choice}.yaml")
+    # The primary config may set a key of the group again; the rest must have arrived.
+    arrived = [key for key in chosen if config[group][key] == chosen[key]]
+    assert arrived
+
+
+@pytest.mark.parametrize("name", PRIMARY)
+def test_every_primary_config_instantiates_a_transformer_config(name):
+    import torch
+
+    from nemo_sr.models.gpt import transformer_config
+
+    config = compose_config([f"--config-name={name}"])
+    built = transformer_config(config.model, on_cpu=True, params_dtype=torch.bfloat16)
+    assert (built.num_layers, built.hidden_size) == (config.model.num_layers, config.model.hidden_size)
+
+
+def test_the_350m_config_has_the_papers_learning_rate():
+    assert compose_config(["--config-name=gpt_neo_350m"]).optim.lr == 7e-4
+
+
+def test_every_key_of_the_schema_has_a_docstring():
+    import ast
+    import inspect
+
+    from nemo_sr.training import schema
+
+    undocumented = []
+    for node in ast.parse(inspect.getsource(schema)).body:
+        if isinstance(node, ast.ClassDef):
+            for field, follower in zip(node.body, [*node.body[1:], None], strict=True):
+                documented = isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant)
+                if isinstance(field, ast.AnnAssign) and not documented and node.name != PretrainConfig.__name__:
+                    undocumented.append(f"{node.name}.{field.target.id}")
+    assert undocumented == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("model.optim.lr=1", "optim.lr=1"),
+        ("+model.optim.lr=1", "optim.lr=1"),
+        ("++model.optim.sched.min_lr=1", "optim.sched.min_lr=1"),
+        ("~model.optim.lr", "~optim.lr"),
+        ("model.optim=adamw", "optim=adamw"),
+        ("model.data.data_prefix=x", "data.data_prefix=x"),
+        ("model.optimal=1", "model.optimal=1"),
+        ("optim.lr=1", "optim.lr=1"),
+        ("exp_manager.name=model.optim.lr", "exp_manager.name=model.optim.lr"),
+        ("--config-name=gpt_tiny_cpu", "--config-name=gpt_tiny_cpu"),
+    ],
+)
+def test_nemos_older_spelling_is_rewritten(given, expected):
+    assert rewrite_argv([given]) == [expected]
+
+
+def test_model_optim_name_picks_the_strategy():
+    assert compose_config(rewrite_argv(["+model.optim.name=adamw"])).optim.name == "adamw"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["optim.lrr=1"], r"'optim\.lrr' is none of them\. Near it: optim\.lr\b"),
+        (["+optim.lrr=1"], r"'optim\.lrr' is none of them\. Near it: optim\.lr\b"),
+        (["model.optim.lrr=1"], r"'optim\.lrr' is none of them"),
+        (["optmi.lr=1"], r"'optmi\.lr' is none of them\. Near it: optim\.lr\b"),
+        (["optimizer=adamw"], r"'optimizer' is none of them\. Near it: optim\b"),
+        (["optim=adam_sr"], r"'adam_sr' is not there\. Use one of: adamw, adamw_bf16, adamw_sr, adamw_sr_paper"),
+        (["--config-name=gpt_neo"], r"'gpt_neo' is not there\. Use one of: gpt_neo_350m, gpt_tiny_cpu"),
+        (["trainer.max_steps=many"], r"'many' of type 'str' could not be converted to Integer"),
+        (["optim.lr =1"], r"without spaces around '='"),
+    ],
+)
+def test_what_hydra_refuses_is_reworded(words, message):
+    with pytest.raises(ConfigError, match=message):
+        compose_config(rewrite_argv(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["optim.name=adam"], "one of adamw_sr, adamw_bf16, adamw; it is 'adam'"),
+        (["optim.name=adamw_amp"], "not available yet"),
+        (["optim.name=adamw", "optim.exp_avg_sq_rounding=nearest"], "belongs to optim.name=adamw_sr"),
+        (["optim=adamw_sr_paper", "optim.name=adamw"], "belongs to optim.name=adamw_sr"),
+        (["optim.name=adamw", "optim.grad_dtype=bf16"], "must be fp32 with optim.name=adamw; it is 'bf16'"),
+        (["optim.exp_avg_rounding=up"], "must be nearest or stochastic; it is 'up'"),
+        (["model.tensor_model_parallel_size=2", "model.pipeline_model_parallel_size=2"], r"2 \* 2 = 4 and .* = 2"),
+        (["trainer.devices=3"], r"model.global_batch_size must be a multiple .* 4 \* 3 = 12"),
+        (["trainer.devices=4", "model.tensor_model_parallel_size=4", "model.num_attention_heads=2"], "are 2 and 4"),
+        (["trainer.devices=4", "model.pipeline_model_parallel_size=4"], "model.num_layers .* are 2 and 4"),
+        (["model.hidden_size=65"], "are 65 and 4"),
+        (["optim.sched.min_lr=1"], "below optim.lr"),
+        (["optim.sched.warmup_steps=20"], r"20 \+ 0 and 20"),
+        (["trainer.val_check_interval=0"], "at least 1; it is 0"),
+        (["trainer.accelerator=tpu"], "cpu or gpu; it is 'tpu'"),
+        (["data.data_prefix=/nowhere/data"], r"/nowhere/data\.idx"),
+        (["model.tokenizer.merge_file=/nowhere/merges"], "/nowhere/merges"),
+    ],
+)
+def test_a_config_that_cannot_run_is_refused(words, message, toy_prefix, tmp_path):
+    valid = overrides(toy_prefix, tmp_path, max_steps=20)
+    check_config(compose_config(valid))
+    with pytest.raises(ConfigError, match=message):
+        check_config(compose_config([*valid, *words]))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("/a", (["/a"], None)),
+        (["/a", "/b"], (["/a", "/b"], None)),
+        ([0.3, "/a", 0.7, "/b"], (["/a", "/b"], [0.3, 0.7])),
+        (["1", "/a"], (["/a"], [1.0])),
+    ],
+)
+def test_data_prefix_takes_nemos_forms(given, expected):
+    assert prefixes(given) == expected
+
+
+def test_a_weight_without_a_path_is_refused():
+    with pytest.raises(ConfigError, match="weights and paths in turn"):
+        prefixes([0.3, "/a", 0.7])
+
+
+def test_the_help_table_names_every_strategy():
+    table = describe_regimes()
+    assert all(re.search(rf"^  {name} ", table, re.MULTILINE) for name in REGIMES)

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""How a run starts: who launched it, where it resumes, which samples it reads."""
+
+import json
+
+import pytest
+from toy import overrides
+
+from nemo_sr.training.config import ConfigError, compose_config
+from nemo_sr.training.datamodule import GlobalBatchSampler
+from nemo_sr.training.launch import Launch, check_launch, detect_launch
+from nemo_sr.training.resume import STATE_FILE, checkpoint_folder, checkpoint_name, find_newest, find_start, plan_data
+from nemo_sr.training.tokenizer import GPT2BPETokenizer, pad_vocab_size
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+SRUN = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, Launch("none", 0, 1, 1)),
+        (TORCHRUN, Launch("torchrun", 3, 4, 2)),
+        (SRUN, Launch("slurm", 1, 4, 2)),
+        ({**SRUN, **TORCHRUN}, Launch("torchrun", 3, 4, 2)),
+        ({**SRUN, "SLURM_JOB_NAME": "interactive"}, Launch("none", 0, 1, 1)),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, Launch("none", 0, 1, 1)),
+    ],
+    ids=["person", "torchrun", "srun", "torchrun in srun", "interactive", "batch script"],
+)
+def test_the_launcher_is_detected(env, expected):
+    assert detect_launch(env) == expected
+
+
+@pytest.mark.parametrize(
+    ("launch", "agrees"),
+    [
+        (Launch("torchrun", 0, 2, 2), True),
+        (Launch("none", 0, 1, 1), True),
+        (Launch("torchrun", 0, 1, 1), False),
+        (Launch("slurm", 0, 4, 4), False),
+        (Launch("slurm", 0, 2, 1), False),
+    ],
+)
+def test_the_number_of_processes_must_agree(launch, agrees):
+    trainer = compose_config([]).trainer
+    if agrees:
+        check_launch(launch, trainer)
+    else:
+        with pytest.raises(ConfigError, match=r"2 \* 1 = 2, and it started"):
+            check_launch(launch, trainer)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+@pytest.mark.parametrize("consumed", [0, 16])
+def test_a_step_reads_the_same_samples_on_any_number_of_ranks(num_ranks, consumed):
+    micro, batch = 2, 16
+    steps = [[] for _ in range((64 - consumed) // batch)]
+    for rank in range(num_ranks):
+        sampler = GlobalBatchSampler(
+            64,
+            consumed_samples=consumed,
+            micro_batch_size=micro,
+            num_microbatches=batch // micro // num_ranks,
+            rank=rank,
+            num_ranks=num_ranks,
+        )
+        assert len(sampler) == len(steps)
+        for step, indices in zip(steps, sampler, strict=True):
+            assert len(indices) == batch // num_ranks
+            step.extend(indices)
+    for number, step in enumerate(steps):
+        start = consumed + number * batch
+        assert sorted(step) == list(range(start, start + batch))
+
+
+@pytest.fixture
+def run(toy_prefix, tmp_path):
+    config = compose_config(overrides(toy_prefix, tmp_path / "run", max_steps=20))
+
+    def save(step, complete=True):
+        folder = checkpoint_folder(config) / checkpoint_name(step)
+        folder.mkdir(parents=True)
+        state = {"step": step, "consumed_samples": step * 16, "data": plan_data(config), "optim_name": "adamw_sr"}
+        if complete:
+            (folder / STATE_FILE).write_text(json.dumps(state))
+        return folder
+
+    return config, save
+
+
+def test_a_run_starts_at_its_newest_complete_checkpoint(run):
+    config, save = run
+    assert find_start(config).checkpoint is None
+    save(5)
+    newest = save(10)
+    save(15, complete=False)
+    (checkpoint_folder(config) / "partial_step_00000018").mkdir()
+    assert find_newest(checkpoint_folder(config)) == newest
+    start = find_start(config)
+    assert (start.step, start.consumed_samples, start.checkpoint) == (10, 160, newest)
+    assert str(newest) in start.notes[0]
+
+
+def test_fewer_steps_keep_the_saved_order_and_say_so(run):
+    config, save = run
+    save(10)
+    config.trainer.max_steps = 15
+    start = find_start(config)
+    assert start.plan["train_samples"] == 320
+    assert any("kept the checkpoint's 320, where 240 would do" in note for note in start.notes)
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "message"),
+    [
+        ("trainer", "max_steps", 30, "asked for 320 .* needs 480"),
+        ("trainer", "limit_val_batches", 3, "asked for 32 .* needs 48"),
+        ("data", "splits_string", "90,10,0", "depends on data.splits_string"),
+        ("model", "seed", 1, "depends on model.seed"),
+        ("optim", "name", "adamw", "must keep its optim.name"),
+    ],
+)
+def test_a_resume_that_would_reorder_the_data_is_refused(run, group, key, value, message):
+    config, save = run
+    save(10)
+    config[group][key] = value
+    with pytest.raises(ConfigError, match=message):
+        find_start(config)
+
+
+@pytest.mark.parametrize(
+    ("size", "tensor_parallel_size", "padded"),
+    [(50257, 1, 50304), (50257, 2, 50432), (50257, 8, 51200), (512, 1, 512)],
+)
+def test_the_vocabulary_is_padded_as_in_megatron(size, tensor_parallel_size, padded):
+    assert pad_vocab_size(size, divisible_by=128, tensor_parallel_size=tensor_parallel_size) == padded
+
+
+def test_the_tokenizer_reads_gpt2s_files_and_refuses_others(toy_prefix, tmp_path):
+    vocab, merges = toy_prefix.parent / "gpt2-vocab.json", toy_prefix.parent / "gpt2-merges.txt"
+    tokenizer = GPT2BPETokenizer(vocab, merges)
+    assert (tokenizer.vocab_size, tokenizer.eod) == (512, 511)
+    text = "What goes in, comes out."
+    assert tokenizer.detokenize(tokenizer.tokenize(text)) == text
+    ids = json.loads(vocab.read_text())
+    del ids["<|endoftext|>"]
+    for content in ("not JSON", json.dumps(ids)):
+        other = tmp_path / "vocab.json"
+        other.write_text(content)
+        with pytest.raises(ConfigError, match=r"model\.tokenizer\.vocab_file"):
+            GPT2BPETokenizer(other, merges)

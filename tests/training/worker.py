@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Several short runs in one start of two processes: importing NeMo takes longer than such a run.
+
+Usage: torchrun --nproc_per_node=2 worker.py JOBS.json RESULTS.json
+"""
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+from lightning.pytorch.callbacks import Callback  # noqa: E402
+
+from nemo_sr.training.config import compose_config  # noqa: E402
+from nemo_sr.training.launch import detect_launch  # noqa: E402
+from nemo_sr.training.pretrain import train  # noqa: E402
+
+WATCHED = ("linear_fc1.bias", "final_layernorm.weight", "linear_fc1.weight")
+
+
+class Recorder(Callback):
+    """Writes down losses, the decay in use and what the weights are at the end."""
+
+    def __init__(self):
+        self.losses = {}
+        self.learning_rates = {}
+        self.val_losses = {}
+        self.decays = {}
+        self.weights = ""
+        self.optimizer_class = ""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        step = trainer.global_step
+        self.losses[step] = float(trainer.callback_metrics["reduced_train_loss"])
+        self.learning_rates[step] = float(trainer.callback_metrics["lr"])
+        if not self.decays:
+            self.decays = {"step": step, **_decays(pl_module)}
+
+    def on_validation_end(self, trainer, pl_module):
+        self.val_losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
+
+    def on_train_end(self, trainer, pl_module):
+        digest = hashlib.sha256()
+        for _, param in sorted(pl_module.chunks.named_parameters()):
+            digest.update(param.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        digests = [None] * trainer.world_size
+        torch.distributed.all_gather_object(digests, digest.hexdigest())
+        self.weights = " ".join(digests)
+        inner = pl_module._optimizer.megatron.chained_optimizers[0].optimizer
+        self.optimizer_class = type(inner).__name__
+
+
+def _decays(pl_module):
+    optimizer = pl_module._optimizer.megatron.chained_optimizers[0]
+    found = {}
+    for name, param in pl_module.chunks.named_parameters():
+        for ending in WATCHED:
+            if name.endswith(ending) and param in optimizer.model_param_group_index_map:
+                group, _ = optimizer.model_param_group_index_map[param]
+                found[ending] = optimizer.optimizer.param_groups[group]["weight_decay"]
+    everywhere = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everywhere, found)
+    return {name: decay for rank in everywhere for name, decay in rank.items()}
+
+
+def main():
+    jobs = json.loads(Path(sys.argv[1]).read_text())
+    launch = detect_launch(os.environ)
+    results = {}
+    for name, words in jobs.items():
+        recorder = Recorder()
+        train(compose_config(words), launch, callbacks=[recorder])
+        results[name] = vars(recorder)
+    if launch.rank == 0:
+        Path(sys.argv[2]).write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
