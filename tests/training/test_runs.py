@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on two real processes over gloo: the command line, resuming to the bit, layouts, strategies."""
 
+import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -129,7 +131,13 @@ def results(toy_prefix, tmp_path_factory):
         jobs[f"{name} whole"] = [*whole, *words]
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *words]
-    (folder / "jobs.json").write_text(json.dumps(jobs))
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in jobs]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        ports = [listener.getsockname()[1] for listener in sockets]
+    with_ports = {name: (port, jobs[name]) for name, port in zip(jobs, ports, strict=True)}
+    (folder / "jobs.json").write_text(json.dumps(with_ports))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
     worker = [str(Path(__file__).with_name("worker.py")), str(folder / "jobs.json"), str(folder / "results.json")]
     done = subprocess.run(

@@ -73,7 +73,10 @@ def main():
     jobs = json.loads(Path(sys.argv[1]).read_text())
     launch = detect_launch(os.environ)
     results = {}
-    for name, words in jobs.items():
+    # A store of its own for every run: the keys of an earlier one would mislead the processes.
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    for name, (port, words) in jobs.items():
+        os.environ["MASTER_PORT"] = str(port)
         recorder = Recorder()
         train(compose_config(words), launch, callbacks=[recorder])
         results[name] = vars(recorder)
