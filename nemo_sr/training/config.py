@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""From a command line to a checked configuration, with errors a person can act on. Imports neither torch nor NeMo."""
+"""From a command line to a checked configuration, with errors a person can act on. Imports no NeMo."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run stands and how it goes on: its newest checkpoint and the order of its data. Imports no torch."""
+"""Where a run stands and how it goes on: its newest checkpoint and the order of its data. Imports no NeMo."""
 
 from __future__ import annotations
 

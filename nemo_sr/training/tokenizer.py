@@ -4,44 +4,35 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from nemo_sr.data.vocabulary import Vocabulary
 from nemo_sr.training.config import ConfigError
-
-END_OF_TEXT = "<|endoftext|>"
 
 
 class GPT2BPETokenizer:
     """GPT-2's tokenizer from its two files, with the attributes that Megatron-core's datasets read.
 
     Args:
-        vocab_file: JSON object from token to id; it must hold ``<|endoftext|>``.
-        merge_file: GPT-2's merges, a header line and one merge a line.
+        vocab_file: JSON object from token to id.
+        merge_file: GPT-2's merges.
 
     Raises:
-        ConfigError: the vocabulary is not such an object, or the ids are not 0 to n-1.
+        ConfigError: a file is not there or not what it should be, or the two do not belong together.
     """
 
     def __init__(self, vocab_file: Path, merge_file: Path) -> None:
-        self.vocab_file = vocab_file
-        self.merge_file = merge_file
         try:
-            vocab = json.loads(vocab_file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            self.vocabulary = Vocabulary.read(vocab_file, merge_file)
+        except (FileNotFoundError, ValueError) as error:
             raise ConfigError(
-                f"model.tokenizer.vocab_file must be a JSON object from token to id; {vocab_file} is not ({error}). "
-                "Set it to the vocabulary that the data was made with."
+                f"model.tokenizer.vocab_file and model.tokenizer.merge_file must be those that the data was made with: "
+                f"{error}"
             ) from None
-        if not isinstance(vocab, dict) or sorted(vocab.values()) != list(range(len(vocab))) or END_OF_TEXT not in vocab:
-            raise ConfigError(
-                f"model.tokenizer.vocab_file must map tokens to the ids 0 to n-1 and hold {END_OF_TEXT}; {vocab_file} "
-                "does not. Set it to the vocabulary that the data was made with."
-            )
-        self.vocab_size = len(vocab)
-        self.eod: int = vocab[END_OF_TEXT]
+        self.vocab_size = len(self.vocabulary)
+        self.eod = self.vocabulary.end_of_text
         # Megatron-core puts this into the name of its cached indices.
         self.unique_identifiers = OrderedDict(
             {"class": type(self).__name__, "vocab_size": self.vocab_size, "eod": self.eod}
@@ -63,9 +54,9 @@ class GPT2BPETokenizer:
 
     def _load(self) -> Any:
         if self._tokenizer is None:
-            from tokenizers import ByteLevelBPETokenizer
+            from nemo_sr.data.tokenizer import build_tokenizer
 
-            self._tokenizer = ByteLevelBPETokenizer(str(self.vocab_file), str(self.merge_file))
+            self._tokenizer = build_tokenizer(self.vocabulary)
         return self._tokenizer
 
 

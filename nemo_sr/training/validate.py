@@ -9,8 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from nemo_sr.data.indexed import check_prefix
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
+from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
 
 def check_config(config: DictConfig) -> None:
@@ -70,24 +72,17 @@ def check_layout(config: DictConfig) -> None:
 
 
 def check_data(data: DictConfig, model: DictConfig) -> None:
-    """Check that the data and the tokenizer's files are there.
+    """Check that the data and the tokenizer's files are there, complete, and belong together.
 
     Raises:
-        ConfigError: naming the first file that is missing.
+        ConfigError: naming the first file that is not as it should be.
     """
-    for prefix in prefixes(data.data_prefix)[0]:
-        for suffix in (".idx", ".bin"):
-            if not Path(f"{prefix}{suffix}").is_file():
-                raise ConfigError(
-                    f"data.data_prefix names a .bin and an .idx file without their endings; there is no "
-                    f"{prefix}{suffix}. Make them with scripts/preprocess_wikipedia.py, or correct data.data_prefix."
-                )
-    for key, path in tokenizer_files(data, model).items():
-        if not path.is_file():
-            raise ConfigError(
-                f"model.tokenizer.{key} must be the file that the data was tokenized with; there is no {path}. "
-                f"Set model.tokenizer.{key}."
-            )
+    try:
+        for prefix in prefixes(data.data_prefix)[0]:
+            check_prefix(prefix)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(f"data.data_prefix: {error}") from None
+    GPT2BPETokenizer(**tokenizer_files(data, model))
 
 
 def prefixes(data_prefix: Any) -> tuple[list[str], list[float] | None]:
