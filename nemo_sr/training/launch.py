@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -85,7 +87,7 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
         "OMP_NUM_THREADS": str(max(1, num_cores // trainer.devices)),
         **os.environ,
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(trainer.devices),
         "LOCAL_WORLD_SIZE": str(trainer.devices),
     }
@@ -132,10 +134,23 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 _GRACE_SECONDS = 5
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on.
+
+    It is not used until every process has imported its libraries. So it lies below the range from which the system
+    takes ports for outgoing connections, and would not be handed to one meanwhile.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for port in random.sample(range(15000, 30000), 100):
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise ConfigError(
+        "The processes need a free port between 15000 and 30000 on 127.0.0.1; 100 were tried and none was free. "
+        "Start them with torchrun and a port of your choice."
+    )
 
 
 def exit_with(message: str, launch: Launch) -> NoReturn:

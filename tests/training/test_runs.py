@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on two real processes over gloo: the command line, resuming to the bit, layouts, strategies."""
 
-import contextlib
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import warnings
@@ -15,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from toy import environment, overrides, pretrain, start_pretrain, wait_for
+
+from nemo_sr.training.launch import free_port
 
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 
@@ -131,12 +131,7 @@ def results(toy_prefix, tmp_path_factory):
         jobs[f"{name} whole"] = [*whole, *words]
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *words]
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in jobs]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        ports = [listener.getsockname()[1] for listener in sockets]
-    with_ports = {name: (port, jobs[name]) for name, port in zip(jobs, ports, strict=True)}
+    with_ports = {name: (free_port(), words) for name, words in jobs.items()}
     (folder / "jobs.json").write_text(json.dumps(with_ports))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
     worker = [str(Path(__file__).with_name("worker.py")), str(folder / "jobs.json"), str(folder / "results.json")]
@@ -152,7 +147,7 @@ def test_layouts_end_with_equal_losses(results):
     for kind in ("losses", "val_losses"):
         first = [result[kind][min(result[kind], key=int)] for result in layouts.values()]
         last = [result[kind]["40"] for result in layouts.values()]
-        assert max(last) < min(first) - 0.5  # they learned
+        assert max(last) < min(first) - 0.3  # they learned
         assert max(last) - min(last) < 1e-2
     # The initial weights do not depend on the layout, so that the first loss differs by BF16 rounding alone.
     first = [result["losses"]["1"] for result in layouts.values()]
@@ -188,8 +183,8 @@ def test_biases_and_norms_do_not_decay(results, name, start, step):
 def test_the_schedule_warms_up_and_reaches_its_minimum(results):
     rates = results["adamw whole"]["learning_rates"]
     assert rates["1"] == pytest.approx(3e-3 / 4, rel=1e-6)
-    assert max(rates.values()) <= 3e-3
-    assert rates["10"] < 1e-3
+    assert max(rates.values()) == rates["4"] == pytest.approx(3e-3, rel=1e-6)
+    assert 3e-4 < rates["10"] < 1e-3
 
 
 def test_sigterm_saves_and_stops(toy_prefix, tmp_path):

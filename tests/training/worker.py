@@ -21,6 +21,7 @@ from nemo_sr.training.config import compose_config  # noqa: E402
 from nemo_sr.training.launch import detect_launch  # noqa: E402
 from nemo_sr.training.pretrain import train  # noqa: E402
 
+RECORDED = ("losses", "learning_rates", "val_losses", "decays", "weights", "optimizer_class")
 WATCHED = ("linear_fc1.bias", "final_layernorm.weight", "linear_fc1.weight")
 
 
@@ -79,7 +80,7 @@ def main():
         os.environ["MASTER_PORT"] = str(port)
         recorder = Recorder()
         train(compose_config(words), launch, callbacks=[recorder])
-        results[name] = vars(recorder)
+        results[name] = {field: getattr(recorder, field) for field in RECORDED}
     if launch.rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(results))
 
