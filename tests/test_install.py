@@ -36,11 +36,22 @@ def test_the_configurations_are_found(tmp_path, editable):
     # The new environment sees the packages of this one, but not its nemo_sr: that is installed anew, below.
     site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
     (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check", "--force-reinstall"]
     mode = ["--editable"] if editable else []
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", *options, "--force-reinstall", *mode, str(source)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            *options,
+            "--force-reinstall",
+            *mode,
+            str(source),
+        ],
         check=True,
         env=variables,
         cwd=tmp_path,
