@@ -23,12 +23,22 @@ def halves(x):
     return x.view(torch.int16).numpy().view(np.uint16)
 
 
+def assert_exact(rounding, high, low):
+    """All 65,536 noise values: as many round up as the dropped fraction says."""
+    result = halves(rounding(floats(np.full(65536, high << 16 | low)), ALL_NOISE))
+    assert set(result.tolist()) <= {high, high + 1}
+    assert int((result == high + 1).sum()) == low
+
+
+def test_rounding_to_nearest_fails_the_exhaustive_test():
+    with pytest.raises(AssertionError):
+        assert_exact(lambda x, noise: round_nearest(x), 0x3F80, 0x1234)
+
+
 @pytest.mark.parametrize("high", [sign << 15 | e << 7 | m for sign in (0, 1) for e in range(255) for m in (0x55,)])
 def test_round_ups_over_all_noise_equal_the_dropped_fraction(high):
     for low in LOW_HALVES:
-        result = halves(round_stochastic(floats(np.full(65536, high << 16 | low)), ALL_NOISE))
-        assert set(result.tolist()) == {high, high + 1}
-        assert int((result == high + 1).sum()) == low
+        assert_exact(round_stochastic, high, low)
 
 
 @pytest.mark.parametrize("noise", [0, 1, 0x8000, 0xFFFF])
