@@ -63,6 +63,7 @@ setup(
             "pytest>=8",
             "pytest-timeout",
             "hypothesis>=6",
+            "expecttest",
             "ruff",
             "mypy>=1.11",
             "setuptools>=69",

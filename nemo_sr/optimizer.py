@@ -138,8 +138,8 @@ class AdamWSR(Optimizer):
         except (TypeError, ValueError):
             del self.param_groups[number]
             raise
-        group["param_names"] = [binding.name for binding in new.values()]
         self._bindings.update(new)
+        group["param_names"] = [self.name_of(param) for param in group["params"]]
         self._bindings_checked = False
         self._named = named
         warn_of_stalls(group)
