@@ -21,7 +21,7 @@ from nemo_sr.layout import ShardLayout
 from nemo_sr.loading import prepare_state_dict
 from nemo_sr.noise import NOISE_VERSION, noise_key
 from nemo_sr.options import check_grad_scale, normalize_options
-from nemo_sr.update import StepScalars, require_gradual_underflow
+from nemo_sr.update import ParamShard, StepOptions, StepScalars
 
 
 class AdamWSR(Optimizer):
@@ -76,7 +76,7 @@ class AdamWSR(Optimizer):
     ) -> None:
         if fp32_params not in ("error", "plain"):
             raise ValueError(f'fp32_params must be "error" or "plain"; got {fp32_params!r}. Choose one of them.')
-        self._step_function = choose_backend(backend)
+        self._backend = choose_backend(backend)
         self._fp32_params = fp32_params
         self._bindings: dict[Tensor, Binding] = {}
         self._bindings_checked = False
@@ -100,7 +100,7 @@ class AdamWSR(Optimizer):
         super().__init__(params, defaults)
 
     def __getstate__(self) -> dict[str, Any]:
-        extra = ("_step_function", "_fp32_params", "_bindings", "_bindings_checked", "_named", "_loading", "grad_scale")
+        extra = ("_backend", "_fp32_params", "_bindings", "_bindings_checked", "_named", "_loading", "grad_scale")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in extra}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -236,30 +236,31 @@ class AdamWSR(Optimizer):
                 loss = closure()
         check_grad_scale(self.grad_scale)
         work = list(self._pending())
-        if any(param.device.type == "cpu" for _, param, *_ in work):
-            require_gradual_underflow()
-        for group, param, grad, step, scalars in work:
+        together: dict[tuple[int, int], list[ParamShard]] = {}
+        copies: list[tuple[Tensor, Tensor]] = []
+        for group, param, grad, step, _ in work:
             self.initialize_state(param)
             state = self.state[param]
             tensors = [local_tensor(tensor) for tensor in (param, state["exp_avg"], state["exp_avg_sq"])]
-            weight, exp_avg, exp_avg_sq = (tensor.contiguous().view(-1) for tensor in tensors)
-            self._step_function(
-                weight,
+            flat = [tensor.contiguous().view(-1) for tensor in tensors]
+            copies += [pair for pair in zip(tensors, flat, strict=True) if not pair[0].is_contiguous()]
+            shard = ParamShard(
+                flat[0],
                 local_tensor(grad).contiguous().view(-1),
-                exp_avg,
-                exp_avg_sq,
-                scalars=scalars,
+                flat[1],
+                flat[2],
                 key=noise_key(group["seed"], self.name_of(param)),
-                step=step,
                 layouts=self._bindings[param].layouts,
-                exp_avg_rounding=group["exp_avg_rounding"],
-                exp_avg_sq_rounding=group["exp_avg_sq_rounding"],
-                maximize=group["maximize"],
             )
-            for tensor, result in zip(tensors, (weight, exp_avg, exp_avg_sq), strict=True):
-                if not tensor.is_contiguous():  # the step was taken on a copy
-                    tensor.copy_(result.view(tensor.shape))
-            state["step"] += 1
+            together.setdefault((id(group), step), []).append(shard)
+        for group, _, _, step, scalars in work:
+            if shards := together.pop((id(group), step), None):
+                roundings = (group["exp_avg_rounding"], group["exp_avg_sq_rounding"])
+                self._backend(shards, StepOptions(step, scalars, *roundings, maximize=group["maximize"]))
+        for tensor, result in copies:
+            tensor.copy_(result.view(tensor.shape))
+        for group, param, _, step, _ in work:
+            self.state[param]["step"] += 1
             # Megatron looks for the step here.
             group["step"] = max(step, group.get("step", 0))
         self.grad_scale = 1.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,52 +129,87 @@ def adamw_float32(
     return w, m, v
 
 
-def adamw_sr_(
-    weight: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    *,
-    scalars: StepScalars,
-    key: int,
-    step: int,
-    layouts: Sequence[ShardLayout],
-    exp_avg_rounding: str,
-    exp_avg_sq_rounding: str,
-    maximize: bool = False,
-) -> None:
-    """Take one AdamW-SR step in place. The signature is that of every backend.
+@dataclass(frozen=True)
+class ParamShard:
+    """One parameter's part in a step.
 
     Args:
         weight: Shape (n,), bfloat16 or float32, contiguous; written once.
-        grad: Shape (n,), bfloat16 or float32.
+        grad: Shape (n,), bfloat16 or float32, contiguous.
         exp_avg: Shape (n,), dtype of ``weight``, contiguous.
         exp_avg_sq: Shape (n,), dtype of ``weight``, contiguous.
-        scalars: The step's scalars.
         key: The parameter's Philox key, from :func:`nemo_sr.noise.noise_key`.
-        step: The optimizer step, 1 for the first.
         layouts: Where the elements lie in the whole parameter; the concatenation of the layouts is the shard.
+    """
+
+    weight: Tensor
+    grad: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    key: int
+    layouts: tuple[ShardLayout, ...]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What the parameters that are stepped together have in common.
+
+    Args:
+        step: The optimizer step, 1 for the first.
+        scalars: The step's scalars.
         exp_avg_rounding: "nearest" or "stochastic".
         exp_avg_sq_rounding: "nearest" or "stochastic".
         maximize: Negate the gradient first.
+    """
+
+    step: int
+    scalars: StepScalars
+    exp_avg_rounding: str
+    exp_avg_sq_rounding: str
+    maximize: bool = False
+
+
+Backend = Callable[[Sequence[ParamShard], StepOptions], None]
+"""Takes one step in place, for any number of parameters that share its options."""
+
+
+def adamw_sr_(shards: Sequence[ParamShard], options: StepOptions) -> None:
+    """Take one AdamW-SR step in place: the reference backend.
+
+    Args:
+        shards: The parameters.
+        options: What they have in common.
+
+    Raises:
+        RuntimeError: the process flushes subnormal numbers, and a shard is on the CPU.
 
     Source:
         arXiv 2502.20566; FP32 tensors take the same formulas without rounding.
     """
-    for here, index in chunks(layouts, weight.device):
-        w, m, v = adamw_float32(weight[here], grad[here], exp_avg[here], exp_avg_sq[here], scalars, maximize=maximize)
+    if any(shard.weight.device.type == "cpu" for shard in shards):
+        require_gradual_underflow()
+    for shard in shards:
+        _step_shard_(shard, options)
+
+
+def _step_shard_(shard: ParamShard, options: StepOptions) -> None:
+    weight, grad, exp_avg, exp_avg_sq = shard.weight, shard.grad, shard.exp_avg, shard.exp_avg_sq
+    for here, index in chunks(shard.layouts, weight.device):
+        w, m, v = adamw_float32(
+            weight[here], grad[here], exp_avg[here], exp_avg_sq[here], options.scalars, maximize=options.maximize
+        )
         if weight.dtype == torch.float32:
             weight[here], exp_avg[here], exp_avg_sq[here] = w, m, v
             continue
-        weight[here] = round_stochastic(w, noise16_from_key(key, step, WEIGHT_STREAM, index))
-        for moment, value, rounding, stream in (
-            (exp_avg, m, exp_avg_rounding, EXP_AVG_STREAM),
-            (exp_avg_sq, v, exp_avg_sq_rounding, EXP_AVG_SQ_STREAM),
+        for tensor, value, rounding, stream in (
+            (weight, w, "stochastic", WEIGHT_STREAM),
+            (exp_avg, m, options.exp_avg_rounding, EXP_AVG_STREAM),
+            (exp_avg_sq, v, options.exp_avg_sq_rounding, EXP_AVG_SQ_STREAM),
         ):
             if rounding == "stochastic":
-                moment[here] = round_stochastic(value, noise16_from_key(key, step, stream, index))
+                tensor[here] = round_stochastic(value, noise16_from_key(shard.key, options.step, stream, index))
             else:
-                moment[here] = round_nearest(value)
+                tensor[here] = round_nearest(value)
 
 
 def chunks(layouts: Sequence[ShardLayout], device: torch.device) -> Iterator[tuple[slice, Tensor]]:

@@ -13,7 +13,15 @@ import torch
 import reference
 from nemo_sr import ShardLayout
 from nemo_sr.noise import noise_key
-from nemo_sr.update import StepScalars, adamw_float32, adamw_sr_, power, require_gradual_underflow
+from nemo_sr.update import (
+    ParamShard,
+    StepOptions,
+    StepScalars,
+    adamw_float32,
+    adamw_sr_,
+    power,
+    require_gradual_underflow,
+)
 
 HYPERPARAMETERS = [
     {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "wd": 1e-2, "t": 1},
@@ -163,18 +171,9 @@ def test_the_bits_written(kind, grad_dtype, roundings):
             noise = [reference.noise(9, case["t"], stream, "w", e) for e in index]
             expected.append([reference.stochastic(b, n) for b, n in zip(bits, noise, strict=True)])
     weight, exp_avg, exp_avg_sq = (torch.from_numpy(x).bfloat16() for x in (w, m, v))
-    adamw_sr_(
-        weight,
-        torch.from_numpy(g).to(grad_dtype),
-        exp_avg,
-        exp_avg_sq,
-        scalars=scalars_of(case),
-        key=noise_key(9, "w"),
-        step=case["t"],
-        layouts=[layout],
-        exp_avg_rounding=roundings[0],
-        exp_avg_sq_rounding=roundings[1],
-    )
+    gradient = torch.from_numpy(g).to(grad_dtype)
+    shard = ParamShard(weight, gradient, exp_avg, exp_avg_sq, key=noise_key(9, "w"), layouts=(layout,))
+    adamw_sr_([shard], StepOptions(case["t"], scalars_of(case), *roundings))
     for tensor, bits in zip((weight, exp_avg, exp_avg_sq), expected, strict=True):
         assert tensor.view(torch.int16).numpy().view(np.uint16).tolist() == bits
 

@@ -1,24 +1,22 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""The step's backends, behind one signature (that of :func:`nemo_sr.update.adamw_sr_`): a predicate and a choice."""
+"""The step's backends, behind one signature (:data:`nemo_sr.update.Backend`): a predicate and a choice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from nemo_sr.update import adamw_sr_
+from nemo_sr.update import Backend, adamw_sr_
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
 
-def choose_backend(name: str) -> Callable[..., None]:
+def choose_backend(name: str) -> Backend:
     """Return the step of the backend of that name.
 
     Args:
         name: One of "auto", "reference", "cpu" (native C) and "triton". "auto" takes the fastest that can run.
 
     Returns:
-        A function with the signature of :func:`nemo_sr.update.adamw_sr_`.
+        The step's function.
 
     Raises:
         ValueError: no backend has that name.

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nemo_sr.optimizer import AdamWSR
 from nemo_sr.rounding import round_nearest
-from nemo_sr.update import StepScalars, adamw_float32
+from nemo_sr.update import ParamShard, StepOptions, adamw_float32
 
 
 class AdamWBF16(AdamWSR):
@@ -30,12 +30,14 @@ class AdamWBF16(AdamWSR):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._step_function = _step_to_nearest_
+        self._backend = _step_to_nearest_
 
 
-def _step_to_nearest_(
-    weight: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, scalars: StepScalars, **noise: Any
-) -> None:
-    results = adamw_float32(weight, grad, exp_avg, exp_avg_sq, scalars, maximize=noise["maximize"])
-    for target, result in zip((weight, exp_avg, exp_avg_sq), results, strict=True):
-        target.copy_(round_nearest(result) if target.dtype == torch.bfloat16 else result)
+def _step_to_nearest_(shards: Sequence[ParamShard], options: StepOptions) -> None:
+    for shard in shards:
+        targets = (shard.weight, shard.exp_avg, shard.exp_avg_sq)
+        results = adamw_float32(
+            shard.weight, shard.grad, shard.exp_avg, shard.exp_avg_sq, options.scalars, maximize=options.maximize
+        )
+        for target, result in zip(targets, results, strict=True):
+            target.copy_(round_nearest(result) if target.dtype == torch.bfloat16 else result)
