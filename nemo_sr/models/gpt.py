@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 from typing import Any
 
@@ -50,11 +51,17 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
         use_cpu_initialization=on_cpu,
-        masked_softmax_fusion=not on_cpu,
+        masked_softmax_fusion=not on_cpu and _has_softmax_kernels(),
         bias_activation_fusion=not on_cpu,
         bias_dropout_fusion=not on_cpu,
         gradient_accumulation_fusion=False,
     )
+
+
+def _has_softmax_kernels() -> bool:
+    # Apex brings them; Megatron-core would import them in the first forward pass.
+    names = ("scaled_upper_triang_masked_softmax_cuda", "scaled_masked_softmax_cuda")
+    return all(importlib.util.find_spec(name) is not None for name in names)
 
 
 def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_size: int, on_cpu: bool) -> Any:

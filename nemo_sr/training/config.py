@@ -76,15 +76,26 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
         ConfigError: with the key, what is near it and what to do.
     """
     args = get_args_parser().parse_args(list(argv))
-    conf = Path(args.config_path or args.config_dir or find_conf()).resolve()
+    if args.multirun:
+        raise ConfigError(
+            "One start trains one run; --multirun asks for several. Start the command once for each value, with "
+            "another exp_manager.name each time."
+        )
+    conf = Path(args.config_path or find_conf()).resolve()
+    name = args.config_name or DEFAULT_CONFIG
+    folders = [conf]
+    if args.config_dir:
+        own = Path(args.config_dir).resolve()
+        folders = [own, conf] if (own / name).with_suffix(".yaml").is_file() else [conf, own]
+    more = [f"hydra.searchpath=[file://{folder}]" for folder in folders[1:]]
     register_schema()
     known = set(_known_keys())
     # A composition may run inside another one's Hydra (a test, a notebook): leave that as it was.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(conf), version_base=None):
-            config = compose(args.config_name or DEFAULT_CONFIG, overrides=args.overrides)
+        with initialize_config_dir(str(folders[0]), version_base=None):
+            config = compose(name, overrides=[*args.overrides, *more])
         added = [key for key in _flatten(config) if key not in known]  # Hydra lets + add what the schema does not have
         if added:
             raise ConfigError(_unknown_key(added[0], conf))

@@ -21,7 +21,7 @@ from nemo.core.optim import prepare_lr_scheduler
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
-from nemo_sr.training.optim import TorchViewOfMegatron, apply_multipliers_, build_optimizer
+from nemo_sr.training.optim import TorchViewOfMegatron, apply_multipliers_, build_optimizer, mark_decoupled_
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import pad_vocab_size
 
@@ -106,6 +106,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             default_seed=config.model.seed,
         )
         optimizer = TorchViewOfMegatron(megatron)
+        mark_decoupled_(optimizer.param_groups, config.optim)
         apply_multipliers_(optimizer.param_groups, config.optim)
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]

@@ -59,6 +59,16 @@ def _without_master(config: Any, optim: DictConfig, default_seed: int) -> None:
     config.sr_factory = AdamWBF16 if optim.name == "adamw_bf16" else get_optimizer(optim.name)
 
 
+def mark_decoupled_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
+    """Mark the parameter groups with a decoupled learning rate, as megatron-core did before 0.16.
+
+    Since then it writes the rate into the group's max_lr alone, and would confuse such groups when it loads.
+    """
+    for group in groups:
+        by_rate = optim.decoupled_lr not in (None, optim.lr) and group.get("max_lr") == optim.decoupled_lr
+        group["is_decoupled_lr"] = bool(group.get("is_decoupled_lr")) or by_rate
+
+
 def apply_multipliers_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
     """Set weight decay and highest learning rate of each parameter group from the configuration and its multipliers.
 
@@ -71,9 +81,8 @@ def apply_multipliers_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
         optim: The keys of ``schema.OptimConfig``.
     """
     for group in groups:
-        # megatron-core >= 0.16 writes a decoupled rate as max_lr, older lines mark the group.
-        decoupled = group.get("is_decoupled_lr") or group.get("max_lr", optim.lr) != optim.lr
-        max_lr = optim.decoupled_lr if decoupled and optim.decoupled_lr is not None else optim.lr
+        decoupled = group["is_decoupled_lr"] and optim.decoupled_lr is not None
+        max_lr = optim.decoupled_lr if decoupled else optim.lr
         group["initial_lr"] = max_lr * group.get("lr_mult", 1.0)
         group["weight_decay"] = optim.weight_decay * group.get("wd_mult", 1.0)
 

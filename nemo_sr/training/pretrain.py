@@ -75,10 +75,8 @@ def main() -> None:
         if not informs_only:
             check_config(config)
             check_launch(launch, config.trainer)
-            start = find_start(config)
-            if start.step >= config.trainer.max_steps:
-                done = f"{start.step} of {config.trainer.max_steps} steps"
-                _say(launch, f"This run is finished: {start.checkpoint} has {done}. Nothing to do.")
+            if (reason := _nothing_to_do(config)) is not None:
+                _say(launch, reason)
                 return
             if launch.launcher == "none" and config.trainer.devices * config.trainer.num_nodes > 1:
                 sys.exit(start_processes(config.trainer, argv))
@@ -99,6 +97,16 @@ def main() -> None:
 
     register_schema()
     hydra_runner(config_path=str(find_conf()), config_name=DEFAULT_CONFIG)(run)()
+
+
+def _nothing_to_do(config: DictConfig) -> str | None:
+    start, trainer = find_start(config), config.trainer
+    done = f"{start.checkpoint} has {start.step} of {trainer.max_steps} steps"
+    if start.step >= trainer.max_steps:
+        return f"This run is finished: {done}. Nothing to do."
+    if trainer.stop_after_steps is not None and start.step >= trainer.stop_after_steps:
+        return f"This run is at trainer.stop_after_steps={trainer.stop_after_steps}: {done}. Nothing to do."
+    return None
 
 
 def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = ()) -> None:

@@ -157,3 +157,14 @@ def test_a_weight_without_a_path_is_refused():
 def test_the_help_table_names_every_strategy():
     table = describe_regimes()
     assert all(re.search(rf"^  {name} ", table, re.MULTILINE) for name in REGIMES)
+
+
+def test_a_folder_of_ones_own_configurations_is_found(tmp_path):
+    (tmp_path / "mine.yaml").write_text("defaults: [gpt_tiny_cpu, _self_]\noptim: {lr: 0.5}\n")
+    config = compose_config([f"--config-dir={tmp_path}", "--config-name=mine"])
+    assert (config.optim.lr, config.model.num_layers) == (0.5, 4)
+
+
+def test_multirun_is_refused():
+    with pytest.raises(ConfigError, match="One start trains one run"):
+        compose_config(["--multirun", "optim.lr=1,2"])

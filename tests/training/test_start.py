@@ -3,9 +3,11 @@
 """How a run starts: who launched it, where it resumes, which samples it reads."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-from toy import overrides
+from toy import ROOT, environment, overrides
 
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
@@ -151,3 +153,14 @@ def test_the_tokenizer_reads_gpt2s_files_and_refuses_others(toy_prefix, tmp_path
         other.write_text(content)
         with pytest.raises(ConfigError, match=r"model\.tokenizer\.vocab_file .* JSON|<\|endoftext\|>"):
             GPT2BPETokenizer(other, merges)
+
+
+def test_an_installed_copy_finds_its_configurations(tmp_path):
+    build = [sys.executable, "setup.py", "--quiet", "build", f"--build-base={tmp_path}", f"--build-lib={tmp_path}/lib"]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", "nemo_sr.training.pretrain", "--help"]
+    env = {**environment(), "PYTHONPATH": str(tmp_path / "lib")}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "gpt_neo_350m, gpt_tiny_cpu" in done.stdout
+    assert (tmp_path / "lib/nemo_sr/conf/gpt_tiny_cpu.yaml").is_file()
