@@ -97,7 +97,8 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
         """Build the datasets; global rank 0 makes the sample indices, the others read them."""
         data, model = self.config.data, self.config.model
         paths, weights = prefixes(data.data_prefix)
-        cache = data.index_mapping_dir or Path(paths[0]).parent / "index_cache"
+        # One folder for each state of the data: Megatron-core would give new data the order of the old.
+        cache = Path(data.index_mapping_dir or Path(paths[0]).parent / "index_cache") / self.plan["data_fingerprint"]
         dataset_config = GPTDatasetConfig(
             random_seed=model.seed,
             sequence_length=model.encoder_seq_length,

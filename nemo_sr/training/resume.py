@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,11 +94,25 @@ def plan_data(config: DictConfig) -> dict[str, Any]:
     return {
         "train_samples": config.trainer.max_steps * batch,
         "valid_samples": config.trainer.limit_val_batches * batch,
-        "data_prefix": [Path(prefix).name for prefix in prefixes(config.data.data_prefix)[0]],
+        "data_fingerprint": fingerprint_data(prefixes(config.data.data_prefix)[0]),
         "splits_string": config.data.splits_string,
         "encoder_seq_length": config.model.encoder_seq_length,
         "seed": config.model.seed,
     }
+
+
+def fingerprint_data(paths: Sequence[str]) -> str:
+    """Return a hash of the data sets' .idx files and of the sizes of their .bin files.
+
+    Megatron-core files its cached sample orders under the data's path: other data under the same path would get them.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for path in paths:
+        with open(f"{path}.idx", "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        digest.update(str(os.path.getsize(f"{path}.bin")).encode())
+    return digest.hexdigest()
 
 
 def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -112,7 +129,7 @@ def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str,
         ConfigError: the saved order cannot serve.
     """
     keys = {
-        "data_prefix": "data.data_prefix",
+        "data_fingerprint": "the contents of data.data_prefix",
         "splits_string": "data.splits_string",
         "encoder_seq_length": "model.encoder_seq_length",
         "seed": "model.seed",

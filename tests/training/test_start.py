@@ -132,6 +132,21 @@ def test_a_resume_that_would_reorder_the_data_is_refused(run, group, key, value,
         find_start(config)
 
 
+def test_a_resume_on_other_data_under_the_same_prefix_is_refused(run, toy_prefix, tmp_path):
+    config, save = run
+    save(10)
+    moved = tmp_path / "moved"
+    for suffix in (".bin", ".idx"):
+        moved.with_suffix(suffix).write_bytes(toy_prefix.with_suffix(suffix).read_bytes())
+    config.data.data_prefix = str(moved)
+    assert find_start(config).step == 10  # the same data elsewhere will do
+    index = bytearray(moved.with_suffix(".idx").read_bytes())
+    index[-1] ^= 1
+    moved.with_suffix(".idx").write_bytes(index)
+    with pytest.raises(ConfigError, match="depends on the contents of"):
+        find_start(config)
+
+
 @pytest.mark.parametrize(
     ("size", "tensor_parallel_size", "padded"),
     [(50257, 1, 50304), (50257, 2, 50432), (50257, 8, 51200), (512, 1, 512)],
