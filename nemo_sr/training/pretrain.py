@@ -212,9 +212,11 @@ def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any
     plot = log_dir / "loss.png"
     has_plot = config.exp_manager.create_tensorboard_logger and plot_losses(log_dir, plot)
     step, max_steps = trainer.global_step, config.trainer.max_steps
-    lines = ["finished" if step >= max_steps else "stopped; the same command resumes"]
-    lines[0] = f"Step {step} of {max_steps}: {lines[0]}."
-    lines.append(f"  checkpoint       {checkpoints.newest}")
+    how = "finished"
+    if step < max_steps:
+        limit = config.trainer.stop_after_steps
+        how = "stopped; the same command resumes" if limit is None else "stopped by trainer.stop_after_steps"
+    lines = [f"Step {step} of {max_steps}: {how}.", f"  checkpoint       {checkpoints.newest}"]
     if config.exp_manager.create_tensorboard_logger:
         lines.append(f"  TensorBoard log  {log_dir}  (tensorboard --logdir {log_dir})")
     if has_plot:

@@ -82,7 +82,7 @@ def test_a_stopped_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_prefix,
     for name, result in done.items():
         assert result.returncode == 0, (name, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
-    assert "Step 10 of 20: stopped; the same command resumes." in done["first"].stdout
+    assert "Step 10 of 20: stopped by trainer.stop_after_steps." in done["first"].stdout
     assert f"Resuming from {stopped / 'checkpoints' / 'step_00000010'}: step 10 of 20." in done["second"].stdout
     lines = done["whole"].stdout.splitlines()
     assert any(
