@@ -138,6 +138,12 @@ def _reword(error: Exception, args: argparse.Namespace, conf: Path) -> str:
             f"'{group}=...' takes a file of {conf / group}; '{choice}' is not there. "
             f"Use one of: {', '.join(known) or 'none: there is no such folder'}."
         )
+    if "Ambiguous value for argument" in text:
+        key, _, value = text.partition("'")[2].partition("'")[0].partition("=")
+        return (
+            f"A value that holds commas must be in quotes that the shell leaves in place; '{key}={value}' has none. "
+            f"Write '{key}=\"{value}\"' for a text, '{key}=[{value}]' for a list."
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (
         f"The command line does not make a configuration: {lines[-1] if len(lines) == 1 else ' | '.join(lines[:3])}. "

@@ -49,7 +49,7 @@ common keys (key=value; model.optim.X means optim.X):
   model.tensor_model_parallel_size=N  model.pipeline_model_parallel_size=N
   model.micro_batch_size=N  model.global_batch_size=N  model.seed=N
   optim.lr=X  optim.weight_decay=X  optim.sched.warmup_steps=N  optim.sched.min_lr=X
-  data.data_prefix=PATH  data.splits_string="980,20,0"  model.tokenizer.vocab_file=V  model.tokenizer.merge_file=M
+  data.data_prefix=PATH  'data.splits_string="980,20,0"'  model.tokenizer.vocab_file=V  model.tokenizer.merge_file=M
   exp_manager.name=NAME  exp_manager.explicit_log_dir=DIR
 
 --cfg job     print the whole configuration, overrides applied, and exit

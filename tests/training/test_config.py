@@ -99,6 +99,7 @@ def test_model_optim_name_picks_the_strategy():
         (["optim=adam_sr"], r"'adam_sr' is not there\. Use one of: adamw, adamw_bf16, adamw_sr, adamw_sr_paper"),
         (["--config-name=gpt_neo"], r"'gpt_neo' is not there\. Use one of: gpt_neo_350m, gpt_tiny_cpu"),
         (["trainer.max_steps=many"], r"'many' of type 'str' could not be converted to Integer"),
+        (["data.splits_string=9,1"], r"""Write 'data\.splits_string="9,1"' for a text"""),
         (["optim.lr =1"], r"without spaces around '='"),
     ],
 )
