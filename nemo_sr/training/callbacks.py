@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -34,7 +35,7 @@ class ProgressCallback(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the bar."""
         self._restart_clock()
-        if trainer.is_global_zero and sys.stdout.isatty():
+        if trainer.is_global_zero and _has_terminal():
             self._bar = tqdm(
                 total=trainer.max_steps,
                 initial=trainer.global_step,
@@ -107,6 +108,13 @@ class ProgressCallback(Callback):  # type: ignore[misc]
     def _log(trainer: Any, metrics: dict[str, float], step: int) -> None:
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=step)
+
+
+def _has_terminal() -> bool:
+    if not sys.stdout.isatty():
+        return False
+    size = os.get_terminal_size(sys.stdout.fileno())
+    return size.columns > 0 and size.lines > 0  # a terminal without a size shows no bar
 
 
 def plot_losses(log_dir: Path, target: Path) -> bool:
