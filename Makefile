@@ -14,7 +14,7 @@ help:  ## List the targets.
 setup: $(READY)  ## Create .venv with everything installed, under constraints.txt.
 
 $(READY): setup.py constraints.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nemo_sr needs Python 3.10 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nemo_sr needs Python 3.10 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[megatron,nemo,data,dev]'

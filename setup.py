@@ -12,6 +12,7 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+MEGATRON = "megatron-core>=0.16,<0.17"  # the line that nemo_sr.megatron.install() knows
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "nemo_sr/__init__.py").read_text(encoding="utf-8"))[1]
 
 
@@ -45,7 +46,7 @@ setup(
     install_requires=["torch>=2.6"],
     extras_require={
         # psutil: Megatron-core's torch_dist writer hangs without it, yet does not require it.
-        "megatron": ["megatron-core>=0.14,<0.20", "psutil>=5.9"],
+        "megatron": [MEGATRON, "psutil>=5.9"],
         # einops, pandas and sentencepiece: imported by NeMo's exp_manager, not brought by its [core].
         "nemo": [
             "nemo_toolkit[core]>=2.4",
@@ -58,7 +59,7 @@ setup(
             "tensorboard",
             "matplotlib>=3.8",
         ],
-        "data": ["mwxml>=0.3.3", "mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", "megatron-core>=0.14,<0.20"],
+        "data": ["mwxml>=0.3.3", "mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", MEGATRON],
         "dev": [
             "pytest>=8",
             "pytest-timeout",

@@ -10,6 +10,7 @@ Every optimizer runs in eager mode; compiling does not change its rounding.
 """
 
 import copy
+import importlib
 import math
 import os
 import warnings
@@ -31,35 +32,31 @@ def optimizers():
         "nemo_sr AdamWSR": lambda params, **o: AdamWSR(params, **o),
         "torch AdamW (BF16)": lambda params, **o: torch.optim.AdamW(params, **o),
     }
-    try:
-        from torchao.optim import _AdamW
-
-        found["torchao _AdamW SR"] = lambda params, **o: _AdamW(unnamed(params), bf16_stochastic_round=True, **o)
-    except ImportError:
-        pass
-    try:
-        import heavyball
-
+    if torchao := find("torchao.optim"):
+        found["torchao _AdamW SR"] = lambda params, **o: torchao._AdamW(
+            unnamed(params), bf16_stochastic_round=True, **o
+        )
+    if heavyball := find("heavyball"):
         found["HeavyBall AdamW (BF16 state)"] = lambda params, **o: heavyball.AdamW(
             unnamed(params), storage_dtype="bfloat16", compile_step=False, **o
         )
-    except ImportError:
-        pass
-    try:
-        import adv_optm
-
+    if adv_optm := find("adv_optm"):
         found["adv_optm AdamW_adv SR"] = lambda params, **o: adv_optm.AdamW_adv(
             unnamed(params), stochastic_rounding=True, **o
         )
-    except ImportError:
-        pass
-    try:
-        import optimi
-
+    if optimi := find("optimi"):
         found["optimi AdamW (Kahan)"] = lambda params, **o: optimi.AdamW(unnamed(params), kahan_sum=True, **o)
-    except ImportError:
-        pass
     return found
+
+
+def find(name):
+    """Import a peer, or return None where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.split(".")[0]:
+            raise
+        return None
 
 
 def unnamed(params):

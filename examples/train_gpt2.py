@@ -25,6 +25,8 @@ from torch.nn import functional as F
 
 from nemo_sr import AdamW_SR_BF16, check_replicas
 
+DTYPES = {b"\x04": np.int32, b"\x08": np.uint16}  # Megatron's codes
+
 
 class Block(nn.Module):
     """A pre-norm transformer block with causal attention."""
@@ -73,8 +75,10 @@ def load_tokens(prefix: str) -> np.ndarray:
             raise SystemExit(
                 f"--data needs a token file of preprocess_wikipedia.py; {prefix}.idx is none. Check the prefix."
             )
-        code = index.read(9)[8]
-    return np.memmap(prefix + ".bin", dtype={4: np.int32, 8: np.uint16}[code], mode="r")
+        code = index.read(9)[-1:]
+    if code not in DTYPES:
+        raise SystemExit(f"--data needs tokens of 16 or 32 bits; {prefix}.idx has type {code.hex()}. Preprocess again.")
+    return np.memmap(prefix + ".bin", dtype=DTYPES[code], mode="r")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -82,8 +86,15 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="PREFIX", help="token file without .bin/.idx")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of weights and gradients")
-    parser.add_argument("--mixed-precision", action="store_true", help="autocast to BF16 (with --dtype float32)")
-    parser.add_argument("--stoc-rounding", action=argparse.BooleanOptionalAction, default=True, help="with bfloat16")
+    parser.add_argument(
+        *("--mixed-precision", "--mixed_precision"), action="store_true", help="autocast to BF16 (with --dtype float32)"
+    )
+    parser.add_argument(
+        *("--stoc-rounding", "--stoc_rounding"),
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="with bfloat16",
+    )
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
@@ -117,6 +128,8 @@ def main() -> None:
     arguments = parse_arguments()
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     tokens = load_tokens(arguments.data)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import reference
-from nemo_sr import ShardLayout
+import sharp_inputs
+from nemo_sr import ShardLayout, update
 from nemo_sr.noise import noise_key
 from nemo_sr.update import (
     ParamShard,
@@ -209,3 +210,44 @@ def test_flushing_in_the_other_threads_alone_is_noticed():
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert "needs gradual underflow" in result.stderr
+
+
+def written_bits(inputs, step=None):
+    """What the reference backend writes, its FP32 step exchanged for another where one is given."""
+    weight, grad, exp_avg, exp_avg_sq = (tensor.clone() for tensor in inputs.tensors)
+    layouts = (ShardLayout.whole(weight.shape),)
+    shard = ParamShard(weight, grad, exp_avg, exp_avg_sq, noise_key(sharp_inputs.SEED, sharp_inputs.NAME), layouts)
+    options = StepOptions(sharp_inputs.STEP, scalars_of(sharp_inputs.CASE), "nearest", "stochastic")
+    with pytest.MonkeyPatch.context() as patch:
+        if step is not None:
+            patch.setattr(
+                update,
+                "adamw_float32",
+                lambda w, g, m, v, s, maximize: step(w.float(), g.float(), m.float(), v.float(), s),
+            )
+        adamw_sr_([shard], options)
+    tensors = {"weight": weight, "exp_avg": exp_avg, "exp_avg_sq": exp_avg_sq}
+    return {name: tensor.view(torch.int16).numpy().view(np.uint16) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("make", sharp_inputs.ALL.values(), ids=sharp_inputs.ALL)
+def test_written_bits_on_inputs_where_an_ulp_shows(make):
+    inputs = make()
+    for name, bits in written_bits(inputs).items():
+        assert np.array_equal(bits, inputs.expected[name]), name
+
+
+@pytest.mark.parametrize(
+    ("mistake", "make", "tensor"),
+    [
+        ("v: g*(g*c)", sharp_inputs.second_moments_on_the_edge, "exp_avg_sq"),
+        ("v: fused", sharp_inputs.second_moments_on_the_edge, "exp_avg_sq"),
+        ("m: fused", sharp_inputs.cancelling_weights, "weight"),
+        ("d: fused", sharp_inputs.cancelling_weights, "weight"),
+        ("w: fused", sharp_inputs.cancelling_weights, "weight"),
+        ("reciprocal", sharp_inputs.cancelling_weights, "weight"),
+    ],
+)
+def test_mistakes_of_an_ulp_show_in_the_written_bits(mistake, make, tensor):
+    inputs = make()
+    assert not np.array_equal(written_bits(inputs, broken(mistake))[tensor], inputs.expected[tensor])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-core's .bin/.idx files: writing them, and checking them before a run.
 
-The only file outside nemo_sr/megatron that imports megatron, and only inside ``write_documents``, because the files
+The only file of nemo_sr.data that imports megatron, and only inside ``write_documents``, because the files
 must be written by Megatron-core's own builder. The check reads the format by itself, so that a training run can
 refuse bad data before it starts anything.
 """

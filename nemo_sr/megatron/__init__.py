@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW with stochastic rounding inside Megatron-core. The only package of nemo_sr that imports megatron."""
+"""AdamW with stochastic rounding inside Megatron-core: all that patches or extends it."""
 
 from nemo_sr.megatron.checkpoint import checkpoint_metadata
 from nemo_sr.megatron.cpu_platform import cpu_platform

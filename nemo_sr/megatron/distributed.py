@@ -215,8 +215,9 @@ class SRDistributedOptimizer(FoldedClipping, DistributedOptimizer):  # type: ign
                 f"the saved parameter groups must match the optimizer's in {', '.join(param_group_identifier_keys)}; "
                 f"saved {saved_keys}, present {keys}. Build the optimizer with the groups it was saved with."
             )
-        order = range(len(keys)) if saved_keys == keys else [saved_keys.index(key) for key in keys]
-        matched = [saved_groups[i] for i in order]
+        # Groups with one identity (a decoupled learning rate does not show in it) are matched in their order.
+        unused = list(zip(saved_keys, saved_groups, strict=True))
+        matched = [unused.pop([saved_key for saved_key, _ in unused].index(key))[1] for key in keys]
         for saved, names in zip(matched, self._names, strict=True):
             for old, new in zip(saved.get(_NAMES, names), names, strict=True):
                 if old != new:
