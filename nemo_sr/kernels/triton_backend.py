@@ -35,8 +35,8 @@ def why_not_triton(device: torch.device | str | None = None) -> str | None:
         device: Where the parameters are; None asks about this machine.
 
     Returns:
-        The reason, as a clause, or None if it can run. Under Triton's interpreter (``TRITON_INTERPRET=1``, for tests) it
-        can run everywhere.
+        The reason and what to do about it, or None if it can run. Under Triton's interpreter (``TRITON_INTERPRET=1``,
+        for tests) it can run everywhere.
     """
     interpreted = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
     # Triton comes last: it takes a while to import.
@@ -47,11 +47,11 @@ def why_not_triton(device: torch.device | str | None = None) -> str | None:
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
-        return "the package triton is not installed"
+        return "the package triton is not installed. Install triton 3.6 or newer."
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < _OLDEST:
         return (
-            f"Triton {triton.__version__} flushes subnormal numbers in sqrt_rn and div_rn; "
-            f"{'.'.join(map(str, _OLDEST))} or newer is needed"
+            f"Triton {triton.__version__} flushes subnormal numbers in its correctly rounded root and division. "
+            "Install triton 3.6 or newer."
         )
     return None
 
@@ -59,13 +59,14 @@ def why_not_triton(device: torch.device | str | None = None) -> str | None:
 def _why_not_cuda(device: torch.device | str | None) -> str | None:
     where = torch.device("cuda" if device is None else device)
     if where.type != "cuda":
-        return f"the parameters are on {where.type}, not on a CUDA device"
+        return f"the parameters are on {where.type}, not on a CUDA device. Move the model to a GPU."
     if torch.version.hip is not None:
-        return "the kernel is for NVIDIA GPUs, and this torch is built for ROCm"
+        return "the kernel is for NVIDIA GPUs, and this torch is built for ROCm. Install a torch for CUDA."
     if not torch.cuda.is_available():
-        return "torch finds no CUDA device"
+        return "torch finds no CUDA device. Run on a machine with an NVIDIA GPU, with a torch built for CUDA."
     if (capability := torch.cuda.get_device_capability(where)) < (8, 0):
-        return f"compute capability 8.0 or newer is needed, and {where} has {'.'.join(map(str, capability))}"
+        given = ".".join(map(str, capability))
+        return f"the kernel needs compute capability 8.0 (Ampere) or newer; {where} has {given}. Run on a newer GPU."
     return None
 
 
@@ -92,8 +93,8 @@ def adamw_sr_triton_(shards: Sequence[ParamShard], options: StepOptions) -> None
     for device in {device for device, _, _ in together}:
         if (reason := why_not_triton(device)) is not None:
             raise RuntimeError(
-                f'backend="triton" cannot run: {reason}. Use backend="auto" or backend="reference": they give the '
-                "same bits."
+                f'the Triton backend cannot run here: {reason} Or use backend="auto" or backend="reference": they '
+                "give the same bits."
             )
     for (device, _, _), members in together.items():
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
 # mypy: ignore-errors
+# ruff: noqa: N803, N806 (Triton's custom: what is known when compiling is in capitals)
 """The step as a Triton kernel: nemo_sr/update.py, bit for bit, for any number of parameters in one launch.
 
 A program takes one chunk of one piece. Pieces and chunks are tables in device memory (nemo_sr/kernels/triton_table.py).
@@ -161,6 +162,12 @@ def step_groups(addresses, at, count, group, scalars, noise_of, OPTIONS: tl.cons
     step_elements(addresses, at, mask, group[:, None], slot, scalars, noise_of, True, OPTIONS)
 
 
+@triton.jit
+def scalar(x):
+    """Make a number FP32: Triton's interpreter takes one that is subnormal there as FP64."""
+    return tl.full([], x, tl.float32)
+
+
 @triton.jit(do_not_specialize=["step"])
 def step_kernel(
     chunks,
@@ -191,7 +198,15 @@ def step_kernel(
             the first row's origin in the whole parameter, the position of the piece's first element in that row, the
             length and the distance of rows; whether the piece takes the fast path.
         scale_on_device: Pointer to s, FP32, read if ``SCALE_ON_DEVICE``.
-        beta1: The step's scalars, FP32; likewise the next eight.
+        beta1: A scalar of the step (:class:`nemo_sr.update.StepScalars`), FP32; likewise the next eight.
+        one_minus_beta1: Likewise.
+        beta2: Likewise.
+        one_minus_beta2: Likewise.
+        inverse_root_correction2: Likewise.
+        eps: Likewise.
+        decay: Likewise.
+        step_size: Likewise.
+        grad_scale: Likewise; not read if ``SCALE_ON_DEVICE``.
         step: The step modulo 2^32, as int32 bits.
         OPTIONS: Whether weight and moments are FP32 (nothing is rounded then), whether the gradients are, whether
             exp_avg and exp_avg_sq are rounded stochastically, whether the gradient is negated.
@@ -215,11 +230,12 @@ def step_kernel(
     noise_of = (tl.load(row + 5).to(tl.uint64, bitcast=True), step.to(tl.uint32, bitcast=True))
     origin = tl.load(row + 6)
     position = tl.load(row + 7) + begin
-    scale = grad_scale
     if SCALE_ON_DEVICE:
         scale = tl.load(scale_on_device)
-    decays = (beta1, one_minus_beta1, beta2, one_minus_beta2)
-    scalars = (decays, inverse_root_correction2, eps, decay, step_size, scale)
+    else:
+        scale = scalar(grad_scale)
+    decays = (scalar(beta1), scalar(one_minus_beta1), scalar(beta2), scalar(one_minus_beta2))
+    scalars = (decays, scalar(inverse_root_correction2), scalar(eps), scalar(decay), scalar(step_size), scale)
     lanes = tl.arange(0, BLOCK // 8)
     if PLAIN:
         first = (origin + position) >> 3
