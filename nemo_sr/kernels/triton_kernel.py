@@ -230,10 +230,7 @@ def step_kernel(
     noise_of = (tl.load(row + 5).to(tl.uint64, bitcast=True), step.to(tl.uint32, bitcast=True))
     origin = tl.load(row + 6)
     position = tl.load(row + 7) + begin
-    if SCALE_ON_DEVICE:
-        scale = tl.load(scale_on_device)
-    else:
-        scale = scalar(grad_scale)
+    scale = tl.load(scale_on_device) if SCALE_ON_DEVICE else scalar(grad_scale)
     decays = (scalar(beta1), scalar(one_minus_beta1), scalar(beta2), scalar(one_minus_beta2))
     scalars = (decays, scalar(inverse_root_correction2), scalar(eps), scalar(decay), scalar(step_size), scale)
     lanes = tl.arange(0, BLOCK // 8)

@@ -30,7 +30,7 @@ def _wide_blocks(monkeypatch):
 
 
 def make_shard(arrays, *, dtype=BF16, grad_dtype=BF16, layouts=None, name="w", shift=(0, 0, 0, 0)):
-    """Make a shard of NumPy arrays; tensor i begins ``shift[i]`` elements after a multiple of 16 bytes, between guards."""
+    """Make a shard; tensor i begins ``shift[i]`` elements after a multiple of 16 bytes, and lies between guards."""
     tensors = []
     for array, offset, wanted in zip(arrays, shift, (dtype, grad_dtype, dtype, dtype), strict=True):
         storage = torch.full((array.size + 2 * GUARD,), 3.0, dtype=wanted)
