@@ -1,15 +1,23 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Package metadata, and the copy of ``conf/`` into the package when it is built."""
+"""Package metadata, the copy of ``conf/`` into the package when it is built, and the C library of the CPU backend."""
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
+from hashlib import blake2b
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ModuleNotFoundError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).parent
 MEGATRON = "megatron-core>=0.16,<0.17"  # the line that nemo_sr.megatron.install() knows
@@ -32,6 +40,56 @@ class BuildWithConf(build_py):
             shutil.copytree(HERE / "conf", target)
 
 
+KERNELS = "nemo_sr/kernels/cpu"
+# Every result must be that of one correctly rounded operation after another: GCC fuses even intrinsics unless told.
+EXACT = ["-std=c11", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+# One library for all processors of an architecture: only these files use more than its base, and are called only there.
+INSTRUCTION_SETS = {
+    "kernel_avx2.c": ["-mavx2"],
+    "kernel_avx512.c": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],
+}
+
+
+class BuildKernels(build_ext):
+    """Compiles the CPU backend's C files, each for its instruction set, into a library that ctypes loads.
+
+    It uses neither Python's headers nor torch's, so one library serves every Python. The extension is optional: without
+    a C compiler nemo_sr is installed without it, and says so when it falls back to the reference backend.
+    """
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Name the file without Python's version: the library does not depend on it."""
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile and link."""
+        sources = sorted(path for path in (HERE / KERNELS).iterdir() if path.suffix in (".c", ".h"))
+        digest = blake2b(b"".join(path.read_bytes() for path in sources), digest_size=8).hexdigest()
+        objects = []
+        for source in ext.sources:
+            objects += self.compiler.compile(
+                [source],
+                output_dir=self.build_temp,
+                macros=[("NEMO_SR_SOURCES", f'"{digest}"')],
+                extra_postargs=[*EXACT, *self.flags_of(source)],
+            )
+        target = self.get_ext_fullpath(ext.name)
+        self.compiler.link_shared_object(objects, target, libraries=["pthread"], build_temp=self.build_temp)
+
+    @staticmethod
+    def flags_of(source: str) -> list[str]:
+        """Return the flags of a file's instruction set."""
+        return INSTRUCTION_SETS.get(Path(source).name, []) if platform.machine() in ("x86_64", "AMD64") else []
+
+
+class WheelForAnyPython(bdist_wheel):
+    """Tags the wheel with its platform alone."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tags of Python, ABI and platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
     name="nemo_sr",
     version=VERSION,
@@ -41,7 +99,15 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["nemo_sr", "nemo_sr.*"]),
     package_data={"nemo_sr": ["py.typed"]},
-    cmdclass={"build_py": BuildWithConf},
+    ext_modules=[
+        Extension(
+            "nemo_sr.kernels._cpu",
+            sources=[f"{KERNELS}/{name}.c" for name in ("step", "kernel_portable", "kernel_avx2", "kernel_avx512")],
+            depends=[str(path.relative_to(HERE)) for path in sorted((HERE / KERNELS).glob("*.h"))],
+            optional=True,
+        )
+    ],
+    cmdclass={"build_py": BuildWithConf, "build_ext": BuildKernels, "bdist_wheel": WheelForAnyPython},
     python_requires=">=3.10",
     install_requires=["torch>=2.6"],
     extras_require={
