@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native CPU backend: one pass over all shards of a call, in C, with the bits of :mod:`nemo_sr.update`.
 
-The library is a plain shared object that setup.py compiles from ``cpu/``; tensors travel as addresses. It is loaded when
-first needed, and chooses its instruction set when it runs: AVX-512, AVX2 or neither.
+The library is a plain shared object that setup.py compiles from ``cpu/``; tensors travel as addresses. It is loaded
+when first needed, and chooses its instruction set when it runs: AVX-512, AVX2 or neither.
 """
 
 from __future__ import annotations
