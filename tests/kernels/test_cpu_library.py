@@ -84,9 +84,9 @@ def test_without_the_library_auto_says_once_that_it_takes_the_reference():
         warnings.simplefilter("always")
         for _ in range(3):
             choose_backend("auto")(shards, options())
-    assert [
-        re.sub(r"backend, .* was", "backend ... was", str(warning.message)).split(" when")[0] for warning in said
-    ] == ["AdamWSR steps the parameters on cpu with its reference backend ... was not built"]
+    (message,) = (str(warning.message) for warning in said)
+    assert "steps the parameters on cpu with its reference backend" in message
+    assert "was not built" in message
     with pytest.raises(RuntimeError, match=r"backend='cpu' was asked for, but it cannot run here: .* was not built"):
         AdamWSR([torch.nn.Parameter(torch.ones(3).bfloat16())], backend="cpu")
 
