@@ -18,7 +18,16 @@ import nemo_sr.megatron
 LAYOUTS = {
     1: {"one": {}},
     2: {"dp2": {}, "tp2": {"tp": 2}, "pp2": {"pp": 2}},
+    4: {
+        "dp4": {},
+        "tp4": {"tp": 4},
+        "pp4": {"pp": 4},
+        "tp2pp2": {"tp": 2, "pp": 2},
+        "dp2tp2": {"tp": 2},
+        "dp2pp2": {"pp": 2},
+    },
 }
+WIDE = {"layers": 4, "query_groups": 2, "vocabulary": 257, "bucket_size": 5000}
 VARIANTS = {
     "plain": {},
     "replicated": {"distributed": False},
@@ -248,7 +257,10 @@ def main(output, directory):
     nemo_sr.megatron.install()
     found = {"factory": factory(gpt)} if dist.get_world_size() == 1 else {}
     for name, layout in LAYOUTS[dist.get_world_size()].items():
-        cases = found[name] = {}
+        wide = WIDE if layout.get("tp") != 4 else {**WIDE, "query_groups": 4}
+        cases = found[name] = {"injected wide": injected(gpt, layout, wide)}
+        if dist.get_world_size() == 4:
+            continue
         for variant, options in VARIANTS.items():
             cases[f"injected {variant}"] = injected(gpt, layout, options)
         cases["storage noise"] = storage_noise(gpt, layout, {})
@@ -259,9 +271,10 @@ def main(output, directory):
             path = f"{directory}/{name}-{variant}-{kind}"
             cases[f"resumed {variant} {kind}"] = resumed(gpt, layout, VARIANTS[variant], kind, path)
     if dist.get_world_size() == 1:
+        found["one"]["injected wide, four groups"] = injected(gpt, {}, {**WIDE, "query_groups": 4})
         found["one"]["injected deep"] = injected(gpt, {}, {"layers": 4})
         found["one"]["resumed with flags of TE"] = as_with_transformer_engine(gpt, f"{directory}/te")
-    else:
+    elif dist.get_world_size() == 2:
         found["dp2"]["losses overlapped"] = losses(gpt, {}, {"overlap": True})
         found["pp2"]["injected deep"] = injected(gpt, {"pp": 2, "vp": 2}, {"layers": 4})
         layouts = LAYOUTS[2]

@@ -41,7 +41,7 @@ GOLDEN_REST = [
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     result = {}
-    for num_ranks in (1, 2):
+    for num_ranks in (1, 2, 4):
         directory = tmp_path_factory.mktemp(f"ranks{num_ranks}")
         output = directory / "found.json"
         run_ranks(SCRIPT, num_ranks, str(output), str(directory / "saved"), directory=directory, timeout=400)
@@ -146,6 +146,15 @@ def test_virtual_pipeline_stages_are_bit_equal_to_one_process(found):
     deep = found["one"]["injected deep"]
     assert deep["digest"] == single_process(deep["shapes"], fp32_norms=False)[0]
     assert found["pp2"]["injected deep"]["digest"] == deep["digest"]
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "dp4", "tp4", "pp4", "tp2pp2", "dp2tp2", "dp2pp2"])
+def test_grouped_queries_an_odd_vocabulary_and_small_buckets_are_bit_equal_to_one_process(found, layout):
+    # Four tensor-parallel ranks need four groups of queries.
+    expected = found["one"]["injected wide, four groups" if layout == "tp4" else "injected wide"]
+    digest, _, norms = single_process(expected["shapes"], fp32_norms=False)
+    assert found[layout]["injected wide"]["digest"] == digest
+    assert found[layout]["injected wide"]["norms"] == pytest.approx(norms, rel=1e-12)
 
 
 def test_overlapped_communication_changes_nothing(found):

@@ -21,6 +21,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from nemo_sr.megatron.naming import place_parameters
 
 VOCABULARY, LENGTH, SAMPLES = 96, 16, 4
+ODD_VOCABULARY, MOST_ROWS = 257, 264
 
 
 def build_model(
@@ -34,6 +35,9 @@ def build_model(
     overlap=False,
     layers=2,
     vp=None,
+    query_groups=None,
+    vocabulary=VOCABULARY,
+    bucket_size=None,
 ):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
     parallel_state.destroy_model_parallel()
@@ -44,6 +48,7 @@ def build_model(
         hidden_size=32,
         ffn_hidden_size=64,
         num_attention_heads=4,
+        num_query_groups=query_groups,
         use_cpu_initialization=True,
         bf16=True,
         params_dtype=torch.bfloat16,
@@ -66,6 +71,7 @@ def build_model(
         grad_reduce_in_fp32=grad_in_fp32,
         overlap_grad_reduce=overlap,
         overlap_param_gather=overlap,
+        bucket_size=bucket_size,
     )
     chunks = []
     for stage in range(vp or 1):
@@ -73,7 +79,7 @@ def build_model(
         gpt = GPTModel(
             config,
             get_gpt_layer_local_spec(),
-            vocab_size=VOCABULARY,
+            vocab_size=-(-vocabulary // (2 * tp)) * 2 * tp,
             max_sequence_length=LENGTH,
             pre_process=parallel_state.is_pipeline_first_stage(**where),
             post_process=parallel_state.is_pipeline_last_stage(**where),
@@ -117,6 +123,11 @@ def build_optimizer(model, **options):
 def whole_tensor(name, shape, kind, step=0):
     """Make the whole model's weight or gradient of that name: a function of its arguments alone."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {kind} {step}".encode()))
+    if is_vocabulary(name):  # padded to another number of rows in another layout
+        values = torch.randn((MOST_ROWS, shape[1]), generator=generator)[: shape[0]] * 0.02
+        if kind == "gradient":
+            values[unpadded_rows(shape[0]) :] = 0
+        return values.bfloat16()
     scale = 0.02 if kind == "weight" else 1e-2
     values = torch.randn(shape, generator=generator) * scale
     if kind == "weight" and is_norm(name) and name.endswith("weight"):
@@ -127,6 +138,16 @@ def whole_tensor(name, shape, kind, step=0):
 def is_norm(name):
     """Tell a norm's parameter by its canonical name (Megatron files norms under the layer that they precede)."""
     return "layernorm" in name or "layer_norm" in name
+
+
+def is_vocabulary(name):
+    """Tell the parameter whose rows are the vocabulary by its canonical name."""
+    return "word_embeddings" in name
+
+
+def unpadded_rows(rows):
+    """Return how many of the rows are tokens: the odd vocabulary is the one that gets padded."""
+    return ODD_VOCABULARY if rows >= ODD_VOCABULARY else rows
 
 
 def whole_shapes(model):
@@ -192,6 +213,8 @@ def digest(whole):
     for kind in sorted(whole):
         for name in sorted(whole[kind]):
             tensor = whole[kind][name].contiguous()
+            if is_vocabulary(name):
+                tensor = tensor[: unpadded_rows(tensor.shape[0])]
             sha.update(f"{kind} {name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             sha.update(tensor.view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
