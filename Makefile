@@ -13,7 +13,7 @@ help:  ## List the targets.
 
 setup: $(READY)  ## Create .venv with everything installed, under constraints.txt.
 
-$(READY): setup.py constraints.txt pyproject.toml
+$(READY): setup.py constraints.txt pyproject.toml $(wildcard nemo_sr/kernels/cpu/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nemo_sr needs Python 3.10 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
