@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +24,9 @@ LAUNCH = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
 """How the kernel is compiled: without fused multiply-add, and without staging in shared memory."""
 
 _OLDEST = (3, 6)
-_CACHED = 64
+_REMEMBERED = 64
+
+_T = TypeVar("_T")
 
 
 def why_not_triton(device: torch.device | str | None = None) -> str | None:
@@ -81,7 +82,8 @@ def adamw_sr_triton_(shards: Sequence[ParamShard], options: StepOptions) -> None
         options: What they have in common.
 
     Raises:
-        RuntimeError: the backend cannot run here.
+        RuntimeError: the backend cannot run here, or a CUDA graph is being captured: it would repeat one step's number
+            and learning rate.
 
     Source:
         arXiv 2502.20566; the bits are those of :func:`nemo_sr.update.adamw_sr_`.
@@ -96,6 +98,11 @@ def adamw_sr_triton_(shards: Sequence[ParamShard], options: StepOptions) -> None
                 f'the Triton backend cannot run here: {reason} Or use backend="auto" or backend="reference": they '
                 "give the same bits."
             )
+    if together and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "AdamWSR's step must be taken outside a CUDA graph; one is being captured, and it would repeat this step's "
+            "number, learning rate and noise. Capture the forward and backward pass alone."
+        )
     for (device, _, _), members in together.items():
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             _launch(members, options, device)
@@ -103,15 +110,15 @@ def adamw_sr_triton_(shards: Sequence[ParamShard], options: StepOptions) -> None
 
 @dataclass(frozen=True)
 class _Plan:
-    """Where the elements of some shards lie, whatever their addresses."""
+    """Where the elements of some shards lie, and the tables for the addresses that they have had."""
 
     pieces: tuple[Piece, ...]
     plain: bool
     chunks: Tensor
+    tables: dict[Any, Tensor] = field(default_factory=dict)
 
 
-_plans: OrderedDict[Any, _Plan] = OrderedDict()
-_tables: OrderedDict[Any, Tensor] = OrderedDict()
+_plans: dict[Any, _Plan] = {}
 
 
 def _launch(shards: Sequence[ParamShard], options: StepOptions, device: torch.device) -> None:
@@ -159,10 +166,10 @@ def _tables_of(shards: Sequence[ParamShard], device: torch.device) -> tuple[_Pla
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     misalignments = tuple(tuple(address % 16 for address in four) for four in addresses)
     where = (device, stream, sizes, tuple(shard.layouts for shard in shards), misalignments)
-    plan = _recent(_plans, where, lambda: _make_plan(shards, misalignments, sizes, device))
+    plan = _remember(_plans, where, lambda: _make_plan(shards, misalignments, sizes, device))
     keys = tuple(shard.key for shard in shards)
-    table = _recent(
-        _tables, (where, keys, addresses), lambda: _send(piece_table(plan.pieces, keys, addresses, sizes), device)
+    table = _remember(
+        plan.tables, (keys, addresses), lambda: _send(piece_table(plan.pieces, keys, addresses, sizes), device)
     )
     return plan, table
 
@@ -187,11 +194,11 @@ def _send(table: Tensor, device: torch.device) -> Tensor:
     return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
 
 
-def _recent(cache: OrderedDict[Any, Any], key: Any, make: Any) -> Any:
-    """Look a value up in a cache that keeps those used last."""
-    if key not in cache:
-        cache[key] = make()
-        if len(cache) > _CACHED:
-            cache.popitem(last=False)
-    cache.move_to_end(key)
-    return cache[key]
+def _remember(known: dict[Any, _T], key: Any, make: Callable[[], _T]) -> _T:
+    """Look a value up, or make it and forget the oldest: hashing the layouts is most of the work on the host."""
+    value = known.get(key)
+    if value is None:
+        value = known[key] = make()
+        if len(known) > _REMEMBERED:
+            del known[next(iter(known))]
+    return value
