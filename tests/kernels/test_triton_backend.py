@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the Triton backend can run, and that nothing imports Triton before it does."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,3 +94,12 @@ def test_a_shard_on_a_cpu_is_refused_before_anything_is_written():
 
 def test_nothing_to_step():
     adamw_sr_triton_([], OPTIONS)
+
+
+def test_the_benchmark_ends_at_once_without_a_gpu():
+    script = Path(__file__).parents[2] / "benchmarks" / "step_gpu.py"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "step_gpu.py needs a GPU that the Triton backend runs on; torch finds no CUDA device" in result.stderr

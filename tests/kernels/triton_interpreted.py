@@ -254,3 +254,13 @@ def test_the_optimizer_takes_the_same_steps_with_it():
             optimizer.zero_grad()
         results.append([bits_of(p.detach()).clone() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_a_step_in_a_cuda_graph_is_refused(monkeypatch):
+    shard = make_shard(next(slices(inputs("ordinary"), 100)))
+    before = bits_of(shard.weight).clone()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="outside a CUDA graph"):
+        triton_backend.adamw_sr_triton_([shard], options_of(HYPERPARAMETERS[1]))
+    assert torch.equal(bits_of(shard.weight), before)
