@@ -11,7 +11,7 @@ import torch
 
 from nemo_sr.optimizer import AdamWSR
 from nemo_sr.rounding import round_nearest
-from nemo_sr.update import ParamShard, StepOptions, adamw_float32
+from nemo_sr.update import CHUNK, ParamShard, StepOptions, adamw_float32, require_gradual_underflow
 
 
 class AdamWBF16(AdamWSR):
@@ -34,10 +34,15 @@ class AdamWBF16(AdamWSR):
 
 
 def _step_to_nearest_(shards: Sequence[ParamShard], options: StepOptions) -> None:
+    if any(shard.weight.device.type == "cpu" for shard in shards):
+        require_gradual_underflow()
     for shard in shards:
         targets = (shard.weight, shard.exp_avg, shard.exp_avg_sq)
-        results = adamw_float32(
-            shard.weight, shard.grad, shard.exp_avg, shard.exp_avg_sq, options.scalars, maximize=options.maximize
-        )
-        for target, result in zip(targets, results, strict=True):
-            target.copy_(round_nearest(result) if target.dtype == torch.bfloat16 else result)
+        for begin in range(0, shard.weight.numel(), CHUNK):
+            here = slice(begin, begin + CHUNK)
+            weight, exp_avg, exp_avg_sq = (target[here] for target in targets)
+            results = adamw_float32(
+                weight, shard.grad[here], exp_avg, exp_avg_sq, options.scalars, maximize=options.maximize
+            )
+            for target, result in zip(targets, results, strict=True):
+                target[here] = round_nearest(result) if target.dtype == torch.bfloat16 else result

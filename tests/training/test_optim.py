@@ -6,6 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from nemo_sr.training import nearest
 from nemo_sr.training.config import compose_config
 from nemo_sr.training.nearest import AdamWBF16
 from nemo_sr.training.optim import TorchViewOfMegatron, apply_multipliers_, mark_decoupled_
@@ -76,6 +77,30 @@ def test_a_scheduler_acts_on_megatrons_groups_after_they_were_exchanged():
     inner.param_groups = copy.deepcopy(inner.param_groups)  # what load_state_dict does
     scheduler.step()
     assert inner.param_groups[0]["lr"] == 0.5
+
+
+def test_the_bf16_baseline_steps_in_pieces_and_refuses_flushed_subnormals(monkeypatch):
+    def step():
+        generator = torch.Generator().manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(1000, generator=generator).bfloat16())
+        optimizer = AdamWBF16([("w", weight)], lr=0.1)
+        weight.grad = torch.randn(1000, generator=generator).bfloat16()
+        optimizer.step()
+        return weight.detach()
+
+    sizes = []
+    whole = nearest.adamw_float32
+    expected = step()
+    monkeypatch.setattr(nearest, "CHUNK", 300)
+    monkeypatch.setattr(nearest, "adamw_float32", lambda w, *a, **k: sizes.append(len(w)) or whole(w, *a, **k))
+    assert torch.equal(step(), expected)
+    assert sizes == [300, 300, 300, 100]
+    torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(RuntimeError, match="flushes subnormal numbers"):
+            step()
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_the_bf16_baseline_loses_small_updates_and_sr_does_not():
