@@ -46,7 +46,7 @@ def find_conf() -> Path:
             return folder
     raise ConfigError(
         f"The configurations must lie in {package / 'conf'} or {package.parent / 'conf'}; neither holds "
-        f"{DEFAULT_CONFIG}.yaml. Install nemo_sr again, or pass --config-dir."
+        f"{DEFAULT_CONFIG}.yaml. Install nemo_sr again."
     )
 
 

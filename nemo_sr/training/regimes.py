@@ -58,7 +58,7 @@ def find_regime(optim: DictConfig) -> Regime:
     if optim.grad_dtype not in (None, *regime.grad_dtypes):
         raise ConfigError(
             f"optim.grad_dtype must be {' or '.join(regime.grad_dtypes)} with optim.name={optim.name}; "
-            f"it is '{optim.grad_dtype}'. Leave it out or correct it."
+            f"it is '{optim.grad_dtype}'. Leave it out, or set optim.grad_dtype={regime.grad_dtypes[0]}."
         )
     for key in ("exp_avg_rounding", "exp_avg_sq_rounding", "seed"):
         if optim[key] is not None and not regime.rounds_stochastically:
@@ -68,7 +68,9 @@ def find_regime(optim: DictConfig) -> Regime:
             )
     for key in ("exp_avg_rounding", "exp_avg_sq_rounding"):
         if optim[key] not in (None, "nearest", "stochastic"):
-            raise ConfigError(f"optim.{key} must be nearest or stochastic; it is '{optim[key]}'. Correct it.")
+            raise ConfigError(
+                f"optim.{key} must be nearest or stochastic; it is '{optim[key]}'. Set it to one of them or to null."
+            )
     return regime
 
 

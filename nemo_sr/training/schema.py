@@ -46,6 +46,10 @@ class TrainerConfig:
     log_every_n_steps: int = 10
     """Steps between entries in the TensorBoard log, and between lines where there is no terminal."""
 
+    max_skipped_steps: int = 10
+    """Stop with an error after so many steps in a row whose gradient norm was not finite. Such a step changes no weight
+    and counts as a step. (nemo_sr)"""
+
     gradient_clip_val: float = 1.0
     """Largest global norm of the gradients; 0 turns clipping off. Megatron-core clips, not Lightning."""
 
@@ -56,6 +60,9 @@ class CheckpointCallbackConfig:
 
     every_n_train_steps: int = 1000
     """Steps between checkpoints."""
+
+    save_top_k: int = 3
+    """Newest checkpoints that are kept, whatever their loss; older ones are deleted. -1 keeps all."""
 
 
 @dataclass
@@ -156,13 +163,14 @@ class SchedConfig:
     """NeMo's learning rate schedule over trainer.max_steps."""
 
     name: str = "CosineAnnealing"
-    """One of NeMo's schedules by step."""
+    """One of NeMo's schedules by step: CosineAnnealing, InverseSquareRootAnnealing, PolynomialDecayAnnealing (a line),
+    SquareAnnealing, SquareRootAnnealing, WarmupPolicy (constant after the warm-up)."""
 
     warmup_steps: int = 0
     """Steps of linear warm-up."""
 
     constant_steps: int = 0
-    """Steps at min_lr at the end."""
+    """Steps at min_lr at the end (CosineAnnealing)."""
 
     min_lr: float = 0.0
     """Learning rate at the end."""
@@ -223,7 +231,8 @@ class DataConfig:
     """Processes that read ahead, for each rank."""
 
     eod_mask_loss: bool = False
-    """Leave end-of-document tokens out of the loss."""
+    """Leave end-of-document tokens out of the loss. The gradient is then the mean over micro batches of each one's mean
+    over its own tokens, as in Megatron-core's default; the logged loss weighs all tokens alike."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from nemo_sr.data.indexed import check_prefix
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
+from nemo_sr.training.values import check_values
 
 
 def check_config(config: DictConfig) -> None:
@@ -22,8 +23,10 @@ def check_config(config: DictConfig) -> None:
         ConfigError: naming the key, the values and what to do.
     """
     find_regime(config.optim)
-    _check_values(config)
+    check_values(config)
+    _check_schedule(config.optim, config.trainer.max_steps)
     check_layout(config)
+    _check_devices(config.trainer)
     check_data(config.data, config.model)
 
 
@@ -53,6 +56,12 @@ def check_layout(config: DictConfig) -> None:
         raise ConfigError(
             f"model.num_attention_heads must be a multiple of model.tensor_model_parallel_size; they are "
             f"{model.num_attention_heads} and {tp}. Change one of them."
+        )
+    ffn = model.ffn_hidden_size
+    if ffn is not None and ffn % tp:
+        raise ConfigError(
+            f"model.ffn_hidden_size must be a multiple of model.tensor_model_parallel_size; they are "
+            f"{ffn} and {tp}. Change one of them."
         )
     if model.num_layers % pp:
         raise ConfigError(
@@ -122,44 +131,35 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _check_values(config: DictConfig) -> None:
-    at_least_one = {
-        "trainer": ("devices", "num_nodes", "max_steps", "val_check_interval", "log_every_n_steps"),
-        "model": (
-            "num_layers",
-            "hidden_size",
-            "num_attention_heads",
-            "encoder_seq_length",
-            "micro_batch_size",
-            "global_batch_size",
-            "tensor_model_parallel_size",
-            "pipeline_model_parallel_size",
-            "make_vocab_size_divisible_by",
-        ),
-    }
-    for group, keys in at_least_one.items():
-        for key in keys:
-            if config[group][key] < 1:
-                raise ConfigError(f"{group}.{key} must be at least 1; it is {config[group][key]}. Correct it.")
-    if config.exp_manager.checkpoint_callback_params.every_n_train_steps < 1:
-        raise ConfigError("exp_manager.checkpoint_callback_params.every_n_train_steps must be at least 1. Correct it.")
-    if config.trainer.accelerator not in ("cpu", "gpu"):
-        raise ConfigError(f"trainer.accelerator must be cpu or gpu; it is '{config.trainer.accelerator}'. Correct it.")
-    optim, sched = config.optim, config.optim.sched
-    if not 0 <= sched.min_lr < optim.lr:
+def _check_schedule(optim: DictConfig, max_steps: int) -> None:
+    sched = optim.sched
+    for key in ("lr", "decoupled_lr"):
+        if optim[key] is not None and not sched.min_lr < optim[key]:
+            raise ConfigError(
+                f"optim.sched.min_lr must be below optim.{key}; they are {sched.min_lr} and {optim[key]}. "
+                "Change one of them."
+            )
+    if sched.constant_steps and sched.name != "CosineAnnealing":
         raise ConfigError(
-            f"optim.sched.min_lr must be at least 0 and below optim.lr; they are {sched.min_lr} and {optim.lr}. "
-            "Change one of them."
+            f"optim.sched.constant_steps belongs to optim.sched.name=CosineAnnealing; it is {sched.constant_steps} and "
+            f"the schedule {sched.name}. Set optim.sched.constant_steps=0, or choose CosineAnnealing."
         )
-    if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
-        raise ConfigError(f"optim.betas must be two numbers in [0, 1); they are {list(optim.betas)}. Correct them.")
-    if sched.warmup_steps + sched.constant_steps >= config.trainer.max_steps:
+    if sched.warmup_steps + sched.constant_steps >= max_steps:
         raise ConfigError(
             f"optim.sched.warmup_steps + optim.sched.constant_steps must be below trainer.max_steps; they are "
-            f"{sched.warmup_steps} + {sched.constant_steps} and {config.trainer.max_steps}. Change one of them."
+            f"{sched.warmup_steps} + {sched.constant_steps} and {max_steps}. Change one of them."
         )
-    if config.model.activations_checkpoint_granularity not in (None, "selective", "full"):
+
+
+def _check_devices(trainer: DictConfig) -> None:
+    if trainer.accelerator != "gpu":
+        return
+    import torch  # takes seconds; a run on the CPU can do without it here
+
+    visible = torch.cuda.device_count()  # does not initialise CUDA
+    if visible < trainer.devices:
         raise ConfigError(
-            "model.activations_checkpoint_granularity must be null, selective or full; it is "
-            f"'{config.model.activations_checkpoint_granularity}'. Correct it."
+            f"trainer.accelerator=gpu needs trainer.devices={trainer.devices} visible GPUs on this node; torch "
+            f"{torch.__version__} sees {visible}. Set trainer.devices to at most that, check CUDA_VISIBLE_DEVICES and "
+            "that torch is built for CUDA, or set trainer.accelerator=cpu."
         )

@@ -10,6 +10,7 @@ from nemo_sr.training.config import ConfigError, compose_config, find_conf, rewr
 from nemo_sr.training.regimes import REGIMES, describe_regimes, find_regime
 from nemo_sr.training.schema import PretrainConfig
 from nemo_sr.training.validate import check_config, check_layout, prefixes
+from nemo_sr.training.values import SCHEDULES
 
 CONF = find_conf()
 PRIMARY = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -124,8 +125,34 @@ def test_what_hydra_refuses_is_reworded(words, message):
         (["model.hidden_size=65"], "are 65 and 4"),
         (["optim.sched.min_lr=1"], "below optim.lr"),
         (["optim.sched.warmup_steps=20"], r"20 \+ 0 and 20"),
-        (["trainer.val_check_interval=0"], "at least 1; it is 0"),
-        (["trainer.accelerator=tpu"], "cpu or gpu; it is 'tpu'"),
+        (["trainer.val_check_interval=0"], r"at least 1; it is 0\. Give .* \(the default is 100\)"),
+        (["trainer.accelerator=tpu"], "one of cpu, gpu; it is 'tpu'"),
+        (["trainer.accelerator=gpu", "trainer.devices=64", "model.global_batch_size=256"], "=64 visible GPUs .* sees"),
+        (["exp_manager.checkpoint_callback_params.every_n_train_steps=0"], "at least 1; it is 0"),
+        (["exp_manager.checkpoint_callback_params.save_top_k=0"], "at least 1, or -1 for all; it is 0"),
+        (["trainer.limit_val_batches=-1"], "at least 0; it is -1"),
+        (["trainer.gradient_clip_val=-1"], "at least 0; it is -1"),
+        (["trainer.max_skipped_steps=0"], "at least 1; it is 0"),
+        (["trainer.stop_after_steps=0"], "at least 1; it is 0"),
+        (["model.ffn_hidden_size=129", "model.tensor_model_parallel_size=2"], "are 129 and 2"),
+        (["model.hidden_dropout=2"], r"below 1; it is 2\.0"),
+        (["model.attention_dropout=1"], r"below 1; it is 1\.0"),
+        (["model.seed=-1"], r"below 2\*\*32; it is -1"),
+        (["model.seed=4294967296"], r"below 2\*\*32; it is 4294967296"),
+        (["optim.seed=-1"], r"below 2\*\*64; it is -1"),
+        (["optim.eps=-1e-8"], "at least 0; it is -1e-08"),
+        (["optim.eps=nan"], "at least 0; it is nan"),
+        (["optim.weight_decay=-0.1"], r"at least 0; it is -0\.1"),
+        (["optim.lr=inf"], "above 0; it is inf"),
+        (["optim.betas=[0.9,1.0]"], r"below 1; it is \[0\.9, 1\.0\]"),
+        (["optim.betas=[0.9]"], r"two numbers.*; it is \[0\.9\]"),
+        (["optim.decoupled_lr=1e-4"], r"below optim\.decoupled_lr; they are 0\.0003 and 0\.0001"),
+        (["optim.sched.name=Cosine"], "one of CosineAnnealing, .*; it is 'Cosine'"),
+        (["optim.sched.name=StepLR"], "one of CosineAnnealing, .*; it is 'StepLR'"),
+        (["optim.sched.name=WarmupPolicy", "optim.sched.constant_steps=1"], "belongs to optim.sched.name=CosineAnn"),
+        (["data.splits_string=abc"], "up to three shares, .*; it is 'abc'"),
+        (["data.splits_string='1,1,1,1'"], "up to three shares"),
+        (["data.splits_string='0,0'"], "not all 0"),
         (["data.data_prefix=/nowhere/data"], r"/nowhere/data\.idx"),
         (["model.tokenizer.merge_file=/nowhere/merges"], "/nowhere/merges"),
     ],
@@ -164,6 +191,47 @@ def test_a_folder_of_ones_own_configurations_is_found(tmp_path):
     (tmp_path / "mine.yaml").write_text("defaults: [gpt_tiny_cpu, _self_]\noptim: {lr: 0.5}\n")
     config = compose_config([f"--config-dir={tmp_path}", "--config-name=mine"])
     assert (config.optim.lr, config.model.num_layers) == (0.5, 4)
+
+
+def test_every_number_and_every_choice_of_the_schema_has_a_rule():
+    from nemo_sr.training.config import _flatten
+    from nemo_sr.training.values import _RULES
+
+    free = {"exp_manager.name", "exp_manager.explicit_log_dir", "model.tokenizer.vocab_file", "data.data_prefix"}
+    free |= {"model.tokenizer.merge_file", "data.index_mapping_dir"}
+    # validate and regimes check these against other keys.
+    free |= {"model.max_position_embeddings", "optim.name", "optim.grad_dtype"}
+    free |= {"optim.exp_avg_rounding", "optim.exp_avg_sq_rounding"}
+    config = compose_config([])
+    leaves = {key for key in _flatten(config) if not OmegaConf.is_dict(OmegaConf.select(config, key))}
+    flags = {key for key in leaves if isinstance(OmegaConf.select(config, key), bool)} | {"model.transformer_engine"}
+    assert leaves - flags - free == set(_RULES)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_is_nemos_and_a_function_of_the_step(name):
+    import torch
+    from nemo.core.optim import prepare_lr_scheduler
+
+    from nemo_sr.training.checkpoint import _set_schedule
+
+    def make():
+        groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (1e-3, 4e-3)]
+        optimizer = torch.optim.SGD(groups)
+        sched = {"name": name, "warmup_steps": 3, "min_lr": 1e-4, "max_steps": 20}
+        return optimizer, prepare_lr_scheduler(optimizer, sched)["scheduler"]
+
+    optimizer, scheduler = make()
+    rates = []
+    for _ in range(20):
+        rates.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    assert rates[0] == [1e-3 / 4, 1e-3]
+    for step in (2, 11):
+        resumed, scheduler = make()
+        _set_schedule(scheduler, step)
+        assert [group["lr"] for group in resumed.param_groups] == rates[step]
 
 
 def test_multirun_is_refused():

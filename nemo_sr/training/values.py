@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Which values the keys of a configuration may take, each on its own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from nemo_sr.training.config import ConfigError
+from nemo_sr.training.schema import PretrainConfig
+
+SCHEDULES = (
+    "CosineAnnealing",
+    "InverseSquareRootAnnealing",
+    "PolynomialDecayAnnealing",
+    "SquareAnnealing",
+    "SquareRootAnnealing",
+    "WarmupPolicy",
+)
+"""NeMo's schedules that are functions of the step and of the keys of ``optim.sched``.
+
+Left out: those that need more keys (hold_steps, d_model), T5's, which ignores the learning rate, and WarmupAnnealing,
+which gives every parameter group the first one's rate (PolynomialDecayAnnealing is the same line).
+"""
+
+_SHARE = r"\s*(\d+\.?\d*|\.\d+)\s*"
+
+_Rule = tuple[str, Callable[[Any], bool]]
+
+_AT_LEAST_1: _Rule = ("at least 1", lambda value: value >= 1)
+_AT_LEAST_0: _Rule = ("at least 0", lambda value: 0 <= value < math.inf)
+_POSITIVE: _Rule = ("above 0", lambda value: 0 < value < math.inf)
+_DROPOUT: _Rule = ("at least 0 and below 1", lambda value: 0 <= value < 1)
+
+
+def _one_of(*choices: str) -> _Rule:
+    return (f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def _are_shares(text: str) -> bool:
+    has_form = re.fullmatch(rf"{_SHARE}(,{_SHARE}){{0,2}}", text) is not None
+    return has_form and re.search("[1-9]", text) is not None
+
+
+_RULES: dict[str, _Rule] = {
+    "trainer.accelerator": _one_of("cpu", "gpu"),
+    "trainer.devices": _AT_LEAST_1,
+    "trainer.num_nodes": _AT_LEAST_1,
+    "trainer.max_steps": _AT_LEAST_1,
+    "trainer.stop_after_steps": _AT_LEAST_1,
+    "trainer.max_skipped_steps": _AT_LEAST_1,
+    "trainer.val_check_interval": _AT_LEAST_1,
+    "trainer.limit_val_batches": _AT_LEAST_0,
+    "trainer.log_every_n_steps": _AT_LEAST_1,
+    "trainer.gradient_clip_val": _AT_LEAST_0,
+    "exp_manager.checkpoint_callback_params.every_n_train_steps": _AT_LEAST_1,
+    "exp_manager.checkpoint_callback_params.save_top_k": (
+        "at least 1, or -1 for all",
+        lambda value: value == -1 or value >= 1,
+    ),
+    "model.num_layers": _AT_LEAST_1,
+    "model.hidden_size": _AT_LEAST_1,
+    "model.num_attention_heads": _AT_LEAST_1,
+    "model.ffn_hidden_size": _AT_LEAST_1,
+    "model.encoder_seq_length": _AT_LEAST_1,
+    "model.hidden_dropout": _DROPOUT,
+    "model.attention_dropout": _DROPOUT,
+    "model.layernorm_epsilon": _POSITIVE,
+    "model.init_method_std": _POSITIVE,
+    "model.make_vocab_size_divisible_by": _AT_LEAST_1,
+    "model.micro_batch_size": _AT_LEAST_1,
+    "model.global_batch_size": _AT_LEAST_1,
+    "model.tensor_model_parallel_size": _AT_LEAST_1,
+    "model.pipeline_model_parallel_size": _AT_LEAST_1,
+    "model.activations_checkpoint_granularity": _one_of("selective", "full"),
+    # NumPy's generators, which order the data, take 32 bits.
+    "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
+    "optim.lr": _POSITIVE,
+    "optim.decoupled_lr": _POSITIVE,
+    "optim.weight_decay": _AT_LEAST_0,
+    "optim.betas": (
+        "two numbers, each at least 0 and below 1",
+        lambda value: len(value) == 2 and all(0 <= beta < 1 for beta in value),
+    ),
+    "optim.eps": _AT_LEAST_0,
+    "optim.seed": ("at least 0 and below 2**64", lambda value: 0 <= value < 1 << 64),
+    "optim.sched.name": _one_of(*SCHEDULES),
+    "optim.sched.warmup_steps": _AT_LEAST_0,
+    "optim.sched.constant_steps": _AT_LEAST_0,
+    "optim.sched.min_lr": _AT_LEAST_0,
+    "data.splits_string": (
+        "up to three shares, at least 0 each and not all 0, like 980,20,0",
+        _are_shares,
+    ),
+    "data.num_workers": _AT_LEAST_0,
+}
+
+
+def check_values(config: DictConfig) -> None:
+    """Check every key by itself; null passes where the schema allows it.
+
+    Raises:
+        ConfigError: naming the key, what it may be, what it is and its default.
+    """
+    defaults = OmegaConf.structured(PretrainConfig)
+    for key, (requirement, holds) in _RULES.items():
+        value = OmegaConf.select(config, key)
+        if value is None or holds(value):
+            continue
+        shown = list(value) if OmegaConf.is_list(value) else f"'{value}'" if isinstance(value, str) else value
+        default = None if OmegaConf.is_missing(*_parent(defaults, key)) else OmegaConf.select(defaults, key)
+        hint = "" if default is None else f" (the default is {default})"
+        raise ConfigError(f"{key} must be {requirement}; it is {shown}. Give {key} another value{hint}.")
+
+
+def _parent(config: DictConfig, key: str) -> tuple[DictConfig, str]:
+    group, _, leaf = key.rpartition(".")
+    return OmegaConf.select(config, group), leaf
