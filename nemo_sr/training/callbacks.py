@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from tqdm import tqdm
 
-_LOGGED = ("reduced_train_loss", "lr", "grad_norm", "consumed_samples")
+_LOGGED = ("reduced_train_loss", "lr", "grad_norm", "consumed_samples", "skipped_steps")
 
 
 class ProgressCallback(Callback):  # type: ignore[misc]

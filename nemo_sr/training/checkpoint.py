@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
+import os
 import random
 import shutil
 import signal
@@ -19,7 +19,7 @@ from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from nemo_sr.training.optim import apply_multipliers_, checkpoint_metadata
-from nemo_sr.training.resume import STATE_FILE, Start, checkpoint_name, read_state
+from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_name, find_complete, plan_layout
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
@@ -37,9 +37,12 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self._terminated = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Load the checkpoint and put Lightning's loops where they were."""
+        """Remove what a killed run left unfinished; load the checkpoint and put Lightning's loops where they were."""
+        if trainer.is_global_zero:
+            for partial in self.folder.glob(f"{_PARTIAL}*"):
+                shutil.rmtree(partial)
         if self.start.checkpoint is not None:
-            _load(self.start.checkpoint, trainer, pl_module)
+            _load(self.start, trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Turn SIGTERM into a stop after the step; Lightning, which would raise instead, restores its handler later."""
@@ -70,7 +73,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         target = self.folder / checkpoint_name(trainer.global_step)
         if self.newest == target:
             return
-        partial = self.folder / f"partial_{target.name}"
+        partial = self.folder / f"{_PARTIAL}{target.name}"
         if trainer.is_global_zero:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -79,30 +82,44 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         trainer.strategy.barrier()
         if trainer.is_global_zero:
             state = _run_state(trainer, pl_module, self.start.plan)
-            (partial / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            _write_durably(partial / STATE_FILE, json.dumps(state, indent=2) + "\n")
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
+            keep_newest(self.folder, pl_module.config.exp_manager.checkpoint_callback_params.save_top_k)
         trainer.strategy.barrier()
         self.newest = target
+
+
+_PARTIAL = "partial_"
+
+
+def keep_newest(folder: Path, number: int) -> None:
+    """Delete all but the newest `number` complete checkpoints in `folder`; -1 keeps all."""
+    if number == -1:
+        return
+    for checkpoint in find_complete(folder)[:-number]:
+        # Renamed first: a deletion that is interrupted must not leave half a checkpoint under a whole one's name.
+        doomed = folder / f"{_PARTIAL}{checkpoint.name}"
+        checkpoint.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _write_durably(file: Path, text: str) -> None:
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _run_state(trainer: Any, pl_module: Any, plan: dict[str, Any]) -> dict[str, Any]:
     config = pl_module.config
     return {
-        "format": 1,
+        "format": STATE_FORMAT,
         "step": trainer.global_step,
         "consumed_samples": trainer.global_step * config.model.global_batch_size,
         "data": plan,
         "optim_name": config.optim.name,
-        "scheduler": {"name": config.optim.sched.name, "last_epoch": pl_module.lr_schedulers().last_epoch},
-        "layout": {
-            "data_parallel_size": parallel_state.get_data_parallel_world_size(),
-            "tensor_model_parallel_size": config.model.tensor_model_parallel_size,
-            "pipeline_model_parallel_size": config.model.pipeline_model_parallel_size,
-        },
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("torch", "megatron-core", "nemo_toolkit", "lightning")
-        },
+        "layout": plan_layout(config),
     }
 
 
@@ -127,17 +144,20 @@ def _sharded_state(pl_module: Any, *, is_loading: bool) -> dict[str, Any]:
     }
 
 
-def _load(checkpoint: Path, trainer: Any, pl_module: Any) -> None:
-    state = read_state(checkpoint)
+def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     _allocate_state_(pl_module._optimizer.megatron)
-    loaded = dist_checkpointing.load(_sharded_state(pl_module, is_loading=True), str(checkpoint))
+    wanted = _sharded_state(pl_module, is_loading=True)
+    if not start.keeps_random_state:
+        del wanted["rng"]  # one for each part of the model, and there were other parts
+    loaded = dist_checkpointing.load(wanted, str(start.checkpoint))
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
     optimizer = pl_module._optimizer
     _load_optimizer(optimizer.megatron, loaded["optimizer"])
     apply_multipliers_(optimizer.param_groups, pl_module.config.optim)
-    _set_schedule(pl_module.lr_schedulers(), state["step"])
-    set_loop_progress(trainer, state["step"])
-    _set_rng_state(loaded["rng"])
+    _set_schedule(pl_module.lr_schedulers(), start.step)
+    set_loop_progress(trainer, start.step)
+    if start.keeps_random_state:
+        _set_rng_state(loaded["rng"])
 
 
 def _load_optimizer(megatron: Any, state: dict[str, Any]) -> None:

@@ -153,14 +153,18 @@ def free_port() -> int:
     )
 
 
-def exit_with(message: str, launch: Launch) -> NoReturn:
-    """Print `message` once, from rank 0, and end this process with status 2.
+def exit_with(message: str, launch: Launch, status: int = 2) -> NoReturn:
+    """Print `message` and end this process; once for all ranks where they fail together.
 
-    The others wait a moment: a launcher kills every process as soon as the first has failed, rank 0 in the middle of
-    its message as well.
+    The others wait for rank 0: a launcher kills every process as soon as the first has failed, rank 0 in the middle of
+    its message as well. One that is still there afterwards failed alone, and speaks for itself.
     """
-    if launch.rank == 0:
-        print(f"error: {message}", file=sys.stderr, flush=True)  # noqa: T201
-    else:
-        time.sleep(2)
-    sys.exit(2)
+    speaker = ""
+    if launch.rank:
+        time.sleep(_SECONDS_FOR_RANK_0)
+        speaker = f"rank {launch.rank}: "
+    print(f"{speaker}error: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    sys.exit(status)
+
+
+_SECONDS_FOR_RANK_0 = 3.0

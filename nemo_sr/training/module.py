@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,10 +20,12 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from nemo.core import ModelPT
 from nemo.core.optim import prepare_lr_scheduler
 from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
 from nemo_sr.training.optim import TorchViewOfMegatron, apply_multipliers_, build_optimizer, mark_decoupled_
 from nemo_sr.training.regimes import find_regime
+from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.tokenizer import pad_vocab_size
 
 Batch = dict[str, torch.Tensor]
@@ -49,6 +52,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         # Megatron-core's schedule runs the backward passes of all micro batches by itself.
         self.automatic_optimization = False
         self.chunks: Any = torch.nn.ModuleList()
+        self._skipped = SkippedSteps(config.trainer.max_skipped_steps)
         self._validation_sums = torch.zeros(2)
 
     @property
@@ -111,7 +115,10 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         self._optimizer = optimizer
-        self._scheduler = prepare_lr_scheduler(optimizer, {**config.optim.sched, "max_steps": config.trainer.max_steps})
+        sched = {**config.optim.sched, "max_steps": config.trainer.max_steps}
+        if sched["name"] != "CosineAnnealing":
+            del sched["constant_steps"]  # 0, see validate; only that one takes it
+        self._scheduler = prepare_lr_scheduler(optimizer, sched)
         return [optimizer], [self._scheduler]
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
@@ -123,14 +130,24 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         sums = self._run_schedule(batch, forward_only=False)
         lr = optimizer.param_groups[0]["lr"]
         optimizer.step()
+        self._count_skipped()
         self.lr_schedulers().step()
         metrics = {
             "reduced_train_loss": self._mean_over_ranks(sums),
             "lr": lr,
             "grad_norm": self._optimizer.grad_norm,
+            "skipped_steps": float(self._skipped.total),
             "consumed_samples": float(self.trainer.global_step * self.config.model.global_batch_size),
         }
         self.log_dict(metrics, logger=False)
+
+    def _count_skipped(self) -> None:
+        # All ranks have the same norm, and stop together.
+        updated, grad_norm = self._optimizer.update_successful, self._optimizer.grad_norm
+        line = self._skipped.count(self.trainer.global_step, updated=updated, grad_norm=grad_norm)
+        if line is not None and self.trainer.is_global_zero:
+            tqdm.write(line, file=sys.stdout)  # above the bar, where there is one
+            sys.stdout.flush()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add one global batch to the validation loss."""

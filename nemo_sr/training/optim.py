@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, get_megatron_optimizer
 from nemo.core.optim import get_optimizer
 from omegaconf import DictConfig
 
@@ -45,7 +46,24 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
     )
     if regime.master == "none":
         _without_master(config, optim, default_seed)
-    return get_megatron_optimizer(config, chunks)
+        return get_megatron_optimizer(config, chunks)
+    return FiniteChainedOptimizer(get_megatron_optimizer(config, chunks).chained_optimizers)
+
+
+class FiniteChainedOptimizer(ChainedOptimizer):  # type: ignore[misc]
+    """Megatron-core's chain, which skips a step whose gradient norm is not finite.
+
+    Without a loss scale the stock chain would write NaN into every weight. ``adamw_sr`` has a chain that skips.
+    """
+
+    def get_grad_norm(self) -> Any:
+        """Return the 2-norm of all gradients, the same on every rank."""
+        self._norm = super().get_grad_norm()
+        return self._norm
+
+    def step_with_ready_grads(self) -> bool:
+        """Step all optimizers, or none; return which."""
+        return math.isfinite(self._norm) and bool(super().step_with_ready_grads())
 
 
 def _without_master(config: Any, optim: DictConfig, default_seed: int) -> None:
@@ -117,10 +135,14 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
         self.megatron.zero_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Clip, step, and gather the weights. ``grad_norm`` is the norm before clipping."""
+        """Clip, step, and gather the weights.
+
+        ``grad_norm`` is the norm before clipping; ``update_successful`` is false where it was not finite, which left
+        the weights as they were.
+        """
         loss = None if closure is None else closure()
         self.update_successful, grad_norm, _ = self.megatron.step()
-        self.grad_norm = float(grad_norm or 0.0)
+        self.grad_norm = math.nan if grad_norm is None else float(grad_norm)
         return loss
 
     def state_dict(self) -> dict[str, Any]:

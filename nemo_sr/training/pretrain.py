@@ -25,7 +25,8 @@ from nemo_sr.training.config import (
 )
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
 from nemo_sr.training.regimes import describe_regimes
-from nemo_sr.training.resume import checkpoint_folder, find_start
+from nemo_sr.training.resume import Start, checkpoint_folder, find_start
+from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import check_config, tokenizer_files
 
 _HELP = """\
@@ -60,13 +61,15 @@ common keys (key=value; model.optim.X means optim.X):
 def main() -> None:
     """Run the command line: check it before anything starts, then train.
 
-    Exit status: 0 when the run has ended or was stopped with a checkpoint, 2 for a command line that cannot run.
+    Exit status: 0 when the run has ended or was stopped with a checkpoint, 1 when it failed, 2 for a command line that
+    cannot run.
     """
     launch = detect_launch(os.environ)
     sys.argv[1:] = argv = rewrite_argv(sys.argv[1:])
     if {"-h", "--help"} & set(argv):
         print(_help_text())  # noqa: T201
         return
+    start = None
     informs_only = any(
         word.split("=")[0] in ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version") for word in argv
     )
@@ -75,8 +78,9 @@ def main() -> None:
         if not informs_only:
             check_config(config)
             check_launch(launch, config.trainer)
-            if (reason := _nothing_to_do(config)) is not None:
-                _say(launch, reason)
+            start = find_start(config)
+            if (reason := _nothing_to_do(config, start)) is not None:
+                _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
                 return
             if launch.launcher == "none" and config.trainer.devices * config.trainer.num_nodes > 1:
                 sys.exit(start_processes(config.trainer, argv))
@@ -91,16 +95,18 @@ def main() -> None:
     def run(config: DictConfig) -> None:
         OmegaConf.resolve(config)
         try:
-            train(config, launch)
+            train(config, launch, start=start)
         except ConfigError as error:
             exit_with(str(error), launch)
+        except DivergedError as error:
+            exit_with(str(error), launch, status=1)
 
     register_schema()
     hydra_runner(config_path=str(find_conf()), config_name=DEFAULT_CONFIG)(run)()
 
 
-def _nothing_to_do(config: DictConfig) -> str | None:
-    start, trainer = find_start(config), config.trainer
+def _nothing_to_do(config: DictConfig, start: Start) -> str | None:
+    trainer = config.trainer
     done = f"{start.checkpoint} has {start.step} of {trainer.max_steps} steps"
     if start.step >= trainer.max_steps:
         return f"This run is finished: {done}. Nothing to do."
@@ -109,16 +115,18 @@ def _nothing_to_do(config: DictConfig) -> str | None:
     return None
 
 
-def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = ()) -> None:
+def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), start: Start | None = None) -> None:
     """Train as `config` says, from the newest checkpoint of the run if there is one.
 
     Args:
         config: A complete configuration.
         launch: Who started this process.
         callbacks: Lightning callbacks beside our own.
+        start: Where the run starts; None: find out.
 
     Raises:
         ConfigError: the checkpoint cannot be continued under this configuration.
+        DivergedError: too many steps in a row had gradients that are not finite.
     """
     on_cpu = config.trainer.accelerator == "cpu"
     with contextlib.ExitStack() as stack:
@@ -126,10 +134,10 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = ()) -> 
             from nemo_sr.megatron import cpu_platform
 
             stack.enter_context(cpu_platform())
-        _train(config, launch, callbacks)
+        _train(config, launch, callbacks, start or find_start(config))
 
 
-def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any]) -> None:
+def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: Start) -> None:
     from lightning.pytorch import Trainer
 
     from nemo_sr.training.callbacks import ProgressCallback
@@ -139,7 +147,6 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any]) -> None
     from nemo_sr.training.strategy import MegatronStrategy
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
-    start = find_start(config)
     for note in start.notes:
         _say(launch, note)
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
@@ -209,22 +216,32 @@ def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any
     from nemo_sr.training.callbacks import plot_losses
 
     log_dir = Path(config.exp_manager.explicit_log_dir)
-    plot = log_dir / "loss.png"
-    has_plot = config.exp_manager.create_tensorboard_logger and plot_losses(log_dir, plot)
+    if config.exp_manager.create_tensorboard_logger:
+        plot_losses(log_dir, log_dir / _PLOT)
     step, max_steps = trainer.global_step, config.trainer.max_steps
     how = "finished"
     if step < max_steps:
         limit = config.trainer.stop_after_steps
         how = "stopped; the same command resumes" if limit is None else "stopped by trainer.stop_after_steps"
-    lines = [f"Step {step} of {max_steps}: {how}.", f"  checkpoint       {checkpoints.newest}"]
-    if config.exp_manager.create_tensorboard_logger:
-        lines.append(f"  TensorBoard log  {log_dir}  (tensorboard --logdir {log_dir})")
-    if has_plot:
-        lines.append(f"  loss plot        {plot}")
+    lines = [f"Step {step} of {max_steps}: {how}.", *_places(config, checkpoints.newest)]
     if progress.peak_memory_mib:
         peaks = ", ".join(f"{peak:.0f}" for peak in progress.peak_memory_mib)
         lines.append(f"  peak memory      {peaks} MiB (one number a rank)")
     print("\n".join(lines), flush=True)  # noqa: T201
+
+
+_PLOT = "loss.png"
+
+
+def _places(config: DictConfig, checkpoint: Path | None) -> list[str]:
+    """Return where the results are, one line each."""
+    log_dir = Path(config.exp_manager.explicit_log_dir)
+    lines = [f"  checkpoint       {checkpoint}"]
+    if any(log_dir.glob("events.out.tfevents.*")):
+        lines.append(f"  TensorBoard log  {log_dir}  (tensorboard --logdir {log_dir})")
+    if (log_dir / _PLOT).is_file():
+        lines.append(f"  loss plot        {log_dir / _PLOT}")
+    return lines
 
 
 def _say(launch: Launch, message: str) -> None:

@@ -19,6 +19,7 @@ from nemo_sr.training.config import ConfigError
 from nemo_sr.training.validate import prefixes
 
 STATE_FILE = "run_state.json"
+STATE_FORMAT = 1
 _COMPLETE = re.compile(r"step_\d{8}")
 
 
@@ -41,6 +42,9 @@ class Start:
     notes: tuple[str, ...]
     """What the user should know."""
 
+    keeps_random_state: bool = True
+    """Whether the checkpoint's random states fit the present layout."""
+
 
 def find_start(config: DictConfig) -> Start:
     """Return where the run of `config` starts: at its newest complete checkpoint, or at the beginning.
@@ -60,8 +64,18 @@ def find_start(config: DictConfig) -> Start:
             "another exp_manager.name."
         )
     plan, notes = keep_order(wanted, state["data"])
+    layout = plan_layout(config)
+    keeps_random_state = layout == state["layout"]
+    if not keeps_random_state:
+        saved, present = (
+            ", ".join(f"{key}={size}" for key, size in part.items()) for part in (state["layout"], layout)
+        )
+        notes.append(
+            f"The checkpoint was written with {saved}, and this run has {present}: weights and optimizer go on, the "
+            "random states of dropout, one for each part of the model, begin anew."
+        )
     resuming = f"Resuming from {checkpoint}: step {state['step']} of {config.trainer.max_steps}."
-    return Start(state["step"], state["consumed_samples"], plan, checkpoint, (resuming, *notes))
+    return Start(state["step"], state["consumed_samples"], plan, checkpoint, (resuming, *notes), keeps_random_state)
 
 
 def checkpoint_folder(config: DictConfig) -> Path:
@@ -75,26 +89,57 @@ def checkpoint_name(step: int) -> str:
 
 
 def find_newest(folder: Path) -> Path | None:
-    """Return the complete checkpoint of the highest step in `folder`, or None. Unfinished ones have another name."""
-    complete = [
-        path for path in folder.glob("step_*") if _COMPLETE.fullmatch(path.name) and (path / STATE_FILE).is_file()
-    ]
-    return max(complete, key=lambda path: path.name, default=None)
+    """Return the complete checkpoint of the highest step in `folder`, or None."""
+    return next(reversed(find_complete(folder)), None)
+
+
+def find_complete(folder: Path) -> list[Path]:
+    """Return the complete checkpoints in `folder`, oldest first. Unfinished ones have another name."""
+    found = (path for path in folder.glob("step_*") if _COMPLETE.fullmatch(path.name) and (path / STATE_FILE).is_file())
+    return sorted(found, key=lambda path: path.name)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Return what a checkpoint says about its run: step, consumed samples, data order, layout, schedule, versions."""
-    state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    """Return what a checkpoint says about its run: step, consumed samples, data order, optimizer, layout.
+
+    Raises:
+        ConfigError: the file is damaged, or of a format that this version does not read.
+    """
+    file = checkpoint / STATE_FILE
+    try:
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found = state["format"]
+    except (ValueError, KeyError, TypeError):  # a JSONDecodeError is a ValueError, and so is text that is not UTF-8
+        found = None
+    if found is not None and found != STATE_FORMAT:
+        raise ConfigError(
+            f"A checkpoint must be of format {STATE_FORMAT}; {file} has format {found}. Resume it with the version of "
+            "nemo_sr that wrote it, or start a new run with another exp_manager.name."
+        )
+    if found is None or not state.keys() >= {"step", "consumed_samples", "data", "optim_name", "layout"}:
+        raise ConfigError(
+            f"A checkpoint's {STATE_FILE} must be the JSON object that was saved with it; {file} is damaged. Restore "
+            f"it, or delete or move {checkpoint} to resume from the checkpoint before it."
+        )
     return state
+
+
+def plan_layout(config: DictConfig) -> dict[str, int]:
+    """Return how the model is cut into parts, each with random states of its own."""
+    keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+    return {key: config.model[key] for key in keys}
 
 
 def plan_data(config: DictConfig) -> dict[str, Any]:
     """Return what decides the order of the samples; it is saved with every checkpoint."""
     batch = config.model.global_batch_size
+    paths, weights = prefixes(config.data.data_prefix)
     return {
         "train_samples": config.trainer.max_steps * batch,
         "valid_samples": config.trainer.limit_val_batches * batch,
-        "data_fingerprint": fingerprint_data(prefixes(config.data.data_prefix)[0]),
+        "global_batch_size": batch,
+        "data_fingerprint": fingerprint_data(paths),
+        "blend_weights": weights,
         "splits_string": config.data.splits_string,
         "encoder_seq_length": config.model.encoder_seq_length,
         "seed": config.model.seed,
@@ -129,16 +174,18 @@ def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str,
         ConfigError: the saved order cannot serve.
     """
     keys = {
+        "global_batch_size": "model.global_batch_size",
         "data_fingerprint": "the contents of data.data_prefix",
+        "blend_weights": "the weights in data.data_prefix",
         "splits_string": "data.splits_string",
         "encoder_seq_length": "model.encoder_seq_length",
         "seed": "model.seed",
     }
     for key, name in keys.items():
-        if wanted[key] != saved[key]:
+        if wanted[key] != saved.get(key):
             raise ConfigError(
                 f"A resumed run must read the data in the order it began with, which depends on {name}; the checkpoint "
-                f"has {saved[key]}, the configuration {wanted[key]}. Set it back, or start a new run with another "
+                f"has {saved.get(key)}, the configuration {wanted[key]}. Set it back, or start a new run with another "
                 "exp_manager.name."
             )
     plan, notes = dict(saved), []

@@ -16,6 +16,8 @@ from toy import environment, overrides, pretrain, start_pretrain, wait_for
 
 from nemo_sr.training.launch import free_port
 
+# One process starts all runs of a file: it takes longer than such a run.
+CUTS = {"tp2": ["model.tensor_model_parallel_size=2"], "pp2": ["model.pipeline_model_parallel_size=2"]}
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 
 
@@ -104,6 +106,10 @@ def test_a_stopped_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_prefix,
     again = pretrain(*runs["second"])
     assert again.returncode == 0
     assert "This run is finished" in again.stdout
+    # The same three lines as in the summary.
+    places = done["second"].stdout.partition("Step 20 of 20: finished.\n")[2].splitlines()[:3]
+    assert again.stdout.splitlines()[-3:] == places
+    assert str(stopped / "loss.png") in places[2]
 
 
 def _check_tensorboard(folder: Path) -> None:
@@ -131,6 +137,18 @@ def results(toy_prefix, tmp_path_factory):
         jobs[f"{name} whole"] = [*whole, *words]
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *words]
+    for name, words in CUTS.items():
+        whole, stopped = (overrides(toy_prefix, folder / f"{name}_{kind}", max_steps=10) for kind in ("a", "b"))
+        jobs[f"{name} whole"] = [*whole, *DROPOUT, *words]
+        jobs[f"{name} stopped"] = [*stopped, *DROPOUT, *words, "trainer.stop_after_steps=5"]
+        jobs[f"{name} resumed"] = [*stopped, *DROPOUT, *words]
+    for name in ("adamw", "adamw_sr"):
+        moved = [*overrides(toy_prefix, folder / f"{name}_moved", max_steps=40), f"optim.name={name}"]
+        jobs[f"{name} moves"] = [*moved, "trainer.stop_after_steps=20"]
+        jobs[f"{name} moved"] = [*moved, "model.tensor_model_parallel_size=2"]
+    # The last one: it leaves its process groups behind.
+    diverging = ["optim.name=adamw", "optim.lr=1e30", "trainer.max_skipped_steps=3"]
+    jobs["diverged"] = [*overrides(toy_prefix, folder / "diverged", max_steps=20), *diverging]
     with_ports = {name: (free_port(), words) for name, words in jobs.items()}
     (folder / "jobs.json").write_text(json.dumps(with_ports))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
@@ -154,13 +172,30 @@ def test_layouts_end_with_equal_losses(results):
     assert max(first) - min(first) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamw_sr", "adamw_bf16"])
+@pytest.mark.parametrize("name", ["adamw", "adamw_sr", "adamw_bf16", *CUTS])
 def test_a_strategy_resumes_to_the_bit(results, name):
     whole, stopped, resumed = (results[f"{name} {kind}"] for kind in ("whole", "stopped", "resumed"))
     assert stopped["weights"] != whole["weights"]
     assert resumed["weights"] == whole["weights"]
     for kind in ("losses", "learning_rates"):
         assert {**stopped[kind], **resumed[kind]} == whole[kind]
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw_sr"])
+def test_a_run_goes_on_under_another_layout(results, name):
+    moves, moved = results[f"{name} moves"]["losses"], results[f"{name} moved"]["losses"]
+    assert [min(moved, key=int), max(moved, key=int)] == ["21", "40"]
+    if name == "adamw_sr":
+        assert max(abs(moved[step] - results["dp2"]["losses"][step]) for step in moved) < 1e-2
+    # It went on: the first step after the move is nowhere near the loss at the start.
+    assert moved["21"] < moves["20"] + 0.1 < moves["1"] - 0.1
+
+
+def test_a_run_that_diverges_skips_and_stops(results):
+    diverged = results["diverged"]
+    assert "last 3 steps (at step 4 it is nan), each of which was skipped" in diverged["error"]
+    assert list(diverged["losses"]) == ["1", "2", "3"]
+    assert diverged["finite"]
 
 
 def test_each_strategy_has_its_own_optimizer(results):

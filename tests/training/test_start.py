@@ -11,8 +11,18 @@ from toy import ROOT, environment, overrides
 
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
-from nemo_sr.training.launch import Launch, check_launch, detect_launch
-from nemo_sr.training.resume import STATE_FILE, checkpoint_folder, checkpoint_name, find_newest, find_start, plan_data
+from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
+from nemo_sr.training.resume import (
+    STATE_FILE,
+    STATE_FORMAT,
+    checkpoint_folder,
+    checkpoint_name,
+    find_newest,
+    find_start,
+    plan_data,
+    plan_layout,
+)
+from nemo_sr.training.skipping import DivergedError, SkippedSteps
 from nemo_sr.training.tokenizer import GPT2BPETokenizer, pad_vocab_size
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
@@ -84,7 +94,14 @@ def run(toy_prefix, tmp_path):
     def save(step, complete=True):
         folder = checkpoint_folder(config) / checkpoint_name(step)
         folder.mkdir(parents=True)
-        state = {"step": step, "consumed_samples": step * 16, "data": plan_data(config), "optim_name": "adamw_sr"}
+        state = {
+            "format": STATE_FORMAT,
+            "step": step,
+            "consumed_samples": step * 16,
+            "data": plan_data(config),
+            "optim_name": "adamw_sr",
+            "layout": plan_layout(config),
+        }
         if complete:
             (folder / STATE_FILE).write_text(json.dumps(state))
         return folder
@@ -121,6 +138,7 @@ def test_fewer_steps_keep_the_saved_order_and_say_so(run):
         ("trainer", "limit_val_batches", 3, "asked for 32 .* needs 48"),
         ("data", "splits_string", "90,10,0", "depends on data.splits_string"),
         ("model", "seed", 1, "depends on model.seed"),
+        ("model", "global_batch_size", 8, "depends on model.global_batch_size; the checkpoint has 16, .* 8"),
         ("optim", "name", "adamw", "must keep its optim.name"),
     ],
 )
@@ -145,6 +163,78 @@ def test_a_resume_on_other_data_under_the_same_prefix_is_refused(run, toy_prefix
     moved.with_suffix(".idx").write_bytes(index)
     with pytest.raises(ConfigError, match="depends on the contents of"):
         find_start(config)
+
+
+def test_a_resume_with_other_blend_weights_is_refused(run, toy_prefix):
+    config, save = run
+    config.data.data_prefix = [0.3, str(toy_prefix), 0.7, str(toy_prefix)]
+    save(10)
+    assert find_start(config).step == 10
+    config.data.data_prefix = [0.9, str(toy_prefix), 0.1, str(toy_prefix)]
+    with pytest.raises(ConfigError, match=r"weights in data\.data_prefix; the checkpoint has \[0\.3, 0\.7\]"):
+        find_start(config)
+
+
+def test_another_layout_leaves_the_random_states_out_and_says_so(run):
+    config, save = run
+    save(10)
+    assert find_start(config).keeps_random_state
+    config.trainer.devices = 1  # another number of data-parallel ranks cuts the model in no other way
+    assert find_start(config).keeps_random_state
+    config.model.tensor_model_parallel_size = 2
+    start = find_start(config)
+    assert not start.keeps_random_state
+    assert "tensor_model_parallel_size=1" in start.notes[1]
+    assert "tensor_model_parallel_size=2" in start.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": 1, "step"', "is damaged. Restore it, or delete or move .*step_00000010"),
+        ("", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"format": 1}', "is damaged"),
+        ('{"format": 99}', "must be of format 1; .* has format 99"),
+    ],
+)
+def test_a_damaged_or_newer_checkpoint_is_refused(run, content, message):
+    config, save = run
+    (save(10) / STATE_FILE).write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        find_start(config)
+
+
+@pytest.mark.parametrize(("number", "left"), [(-1, [1, 2, 3, 4]), (3, [2, 3, 4]), (1, [4]), (9, [1, 2, 3, 4])])
+def test_the_newest_checkpoints_are_kept(run, number, left):
+    from nemo_sr.training.checkpoint import keep_newest
+
+    config, save = run
+    for step in (3, 1, 4, 2):
+        save(step)
+    foreign = save(0, complete=False)
+    keep_newest(checkpoint_folder(config), number)
+    kept = {path.name for path in checkpoint_folder(config).iterdir()}
+    assert kept == {foreign.name, *(checkpoint_name(step) for step in left)}
+
+
+def test_skipped_steps_are_counted_and_end_the_run_when_too_many_follow_each_other():
+    skipped = SkippedSteps(3)
+    for step, norm in enumerate([1.0, float("nan"), float("inf"), 1.0, float("nan"), float("nan")], start=1):
+        line = skipped.count(step, updated=norm == 1.0, grad_norm=norm)
+        assert line == (None if norm == 1.0 else f"step {step}: skipped, since the norm of its gradients is {norm}")
+    assert skipped.total == 4
+    with pytest.raises(DivergedError, match=r"last 3 steps \(at step 7 it is nan\)"):
+        skipped.count(7, updated=False, grad_norm=float("nan"))
+
+
+@pytest.mark.parametrize(("rank", "speaker"), [(0, ""), (3, "rank 3: ")])
+def test_a_rank_that_fails_alone_speaks(rank, speaker, capsys, monkeypatch):
+    monkeypatch.setattr("nemo_sr.training.launch._SECONDS_FOR_RANK_0", 0.0)
+    with pytest.raises(SystemExit) as ended:
+        exit_with("what is wrong", Launch("torchrun", rank, 4, 4))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"{speaker}error: what is wrong\n"
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from lightning.pytorch.callbacks import Callback  # noqa: E402
 from nemo_sr.training.config import compose_config  # noqa: E402
 from nemo_sr.training.launch import detect_launch  # noqa: E402
 from nemo_sr.training.pretrain import train  # noqa: E402
+from nemo_sr.training.skipping import DivergedError  # noqa: E402
 
-RECORDED = ("losses", "learning_rates", "val_losses", "decays", "weights", "optimizer_class")
+RECORDED = ("losses", "learning_rates", "val_losses", "decays", "weights", "optimizer_class", "error", "finite")
 WATCHED = ("linear_fc1.bias", "final_layernorm.weight", "linear_fc1.weight")
 
 
@@ -35,6 +36,8 @@ class Recorder(Callback):
         self.decays = {}
         self.weights = ""
         self.optimizer_class = ""
+        self.error = ""
+        self.finite = None
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         step = trainer.global_step
@@ -42,6 +45,9 @@ class Recorder(Callback):
         self.learning_rates[step] = float(trainer.callback_metrics["lr"])
         if not self.decays:
             self.decays = {"step": step, **_decays(pl_module)}
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.finite = all(bool(param.isfinite().all()) for param in pl_module.parameters())
 
     def on_validation_end(self, trainer, pl_module):
         self.val_losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
@@ -79,7 +85,10 @@ def main():
     for name, (port, words) in jobs.items():
         os.environ["MASTER_PORT"] = str(port)
         recorder = Recorder()
-        train(compose_config(words), launch, callbacks=[recorder])
+        try:
+            train(compose_config(words), launch, callbacks=[recorder])
+        except DivergedError as error:
+            recorder.error = str(error)
         results[name] = {field: getattr(recorder, field) for field in RECORDED}
     if launch.rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(results))

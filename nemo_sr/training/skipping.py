@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that were skipped because their gradient norm was not finite, and when there are too many of them."""
+
+from __future__ import annotations
+
+
+class DivergedError(RuntimeError):
+    """A run that no longer learns; the message says since when and what to do."""
+
+
+class SkippedSteps:
+    """Counts skipped steps.
+
+    Args:
+        max_in_a_row: ``trainer.max_skipped_steps``.
+    """
+
+    def __init__(self, max_in_a_row: int) -> None:
+        self.max_in_a_row = max_in_a_row
+        self.in_a_row = 0
+        self.total = 0
+
+    def count(self, step: int, *, updated: bool, grad_norm: float) -> str | None:
+        """Count a step.
+
+        Args:
+            step: Its number, 1 for the first.
+            updated: Whether it changed the weights.
+            grad_norm: Norm of its gradients.
+
+        Returns:
+            What the user should know, or None.
+
+        Raises:
+            DivergedError: as many steps in a row were skipped as are allowed.
+        """
+        if updated:
+            self.in_a_row = 0
+            return None
+        self.in_a_row += 1
+        self.total += 1
+        if self.in_a_row >= self.max_in_a_row:
+            raise DivergedError(
+                f"The norm of the gradients must be finite; it was not in the last {self.in_a_row} steps (at step "
+                f"{step} it is {grad_norm}), each of which was skipped, and trainer.max_skipped_steps is "
+                f"{self.max_in_a_row}. Nothing was saved at this step; the same command goes on from the newest "
+                "checkpoint. Lower optim.lr or lengthen optim.sched.warmup_steps; if the first step already fails, "
+                "look at the data and at model.init_method_std."
+            )
+        return f"step {step}: skipped, since the norm of its gradients is {grad_norm}"

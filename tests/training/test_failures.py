@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""How a run ends that cannot go on, and what a terminal shows."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+import psutil
+import pytest
+from toy import ROOT, environment, overrides, pretrain, wait_for
+
+
+def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoint(toy_prefix, tmp_path):
+    run = tmp_path / "run"
+    words = ["trainer.devices=1", "optim.lr=1e30", "trainer.max_skipped_steps=3", "trainer.log_every_n_steps=1"]
+    leftover = run / "checkpoints" / "partial_step_00000007"
+    leftover.mkdir(parents=True)
+    done = pretrain(*overrides(toy_prefix, run, max_steps=20), *words)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.startswith("error: The norm of the gradients must be finite; it was not in the last 3 steps")
+    assert len(done.stderr.splitlines()) == 1
+    skipped = [line for line in done.stdout.splitlines() if "skipped" in line]
+    assert skipped == [f"step {step}: skipped, since the norm of its gradients is nan" for step in (2, 3)]
+    assert list((run / "checkpoints").iterdir()) == []  # the unfinished one of a killed run is gone as well
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("skipped_steps")] == [(1, 0.0), (2, 1.0), (3, 2.0)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks by their environment under /proc")
+def test_a_terminal_shows_a_bar_and_a_dead_rank_ends_the_run(toy_prefix, tmp_path):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
+    command = [sys.executable, str(ROOT / "scripts/pretrain_gpt.py")]
+    words = overrides(toy_prefix, tmp_path / "run", max_steps=2000)
+    process = subprocess.Popen([*command, *words], env=environment(), stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = bytearray()
+    threading.Thread(target=_read, args=(master, shown), daemon=True).start()
+    try:
+        bar = rb"gpt_tiny_cpu: +\d+%\|.*\| [3-9]/2000 \[.*loss \d\.\d+  val_loss -  tokens/s \d+  lr \S+  grad_norm"
+        wait_for(lambda: re.search(bar, shown) or process.poll() is not None)
+        assert process.poll() is None, shown.decode()
+        ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
+        ranks["1"].send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        assert process.wait(60) == 128 + signal.SIGKILL, shown.decode()
+        assert time.monotonic() - killed_at < 30
+        wait_for(lambda: not ranks["0"].is_running() or ranks["0"].status() == psutil.STATUS_ZOMBIE, timeout=10)
+    finally:
+        process.kill()
+    assert b"step 5/2000" not in shown  # the bar takes the place of the lines
+    assert list((tmp_path / "run" / "checkpoints").glob("step_*")) == []
+
+
+def _read(master, shown):
+    with contextlib.suppress(OSError):  # everything that held the terminal is gone
+        while True:
+            shown.extend(os.read(master, 4096))
