@@ -42,12 +42,12 @@ def _own_cache(tmp_path_factory):
 
 
 @cache
-def build(architecture, options, scale_on_device, plain, fusion=False):
+def build(architecture, options, scale_on_device, plain, **changed):
     constants = dict(zip(CONSTANTS, (options, scale_on_device, plain, CHUNK, BLOCK), strict=True))
     signature = {n: "constexpr" if n in constants else POINTERS.get(n, "fp32") for n in step_kernel.arg_names}
     source = ASTSource(step_kernel, signature, constexprs=constants)
     target = GPUTarget("cuda", architecture, 32)
-    return triton.compile(source, target=target, options={**LAUNCH, "enable_fp_fusion": fusion})
+    return triton.compile(source, target=target, options={**LAUNCH, **changed})
 
 
 def instructions(ptx):
@@ -79,7 +79,7 @@ def test_arithmetic_is_the_steps_alone(architecture, variant):
 
 
 def test_fused_operations_are_noticed():
-    ptx = build(90, (False, False, False, True, False), False, True, fusion=True).asm["ptx"]
+    ptx = build(90, (False, False, False, True, False), False, True, enable_fp_fusion=True).asm["ptx"]
     with pytest.raises(AssertionError):
         require_the_steps_arithmetic(ptx, 8)
 

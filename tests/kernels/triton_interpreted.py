@@ -11,6 +11,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_triton_table import layouts as any_layouts
 
 from nemo_sr import AdamWSR, ShardLayout
 from nemo_sr.kernels import triton_backend
@@ -167,6 +170,26 @@ def test_layouts(name):
     arrays = next(slices(inputs("ordinary"), sum(layout.numel for layout in layouts)))
     shards = [make_shard(arrays, layouts=layouts, shift=shift) for shift in ((0,) * 4, (3,) * 4, (0, 0, 1, 0))]
     assert_same_bits(shards, options_of(HYPERPARAMETERS[1], ("stochastic", "stochastic")))
+
+
+@settings(max_examples=50, deadline=None, database=None, derandomize=True)
+@given(
+    st.lists(st.tuples(any_layouts(), st.lists(st.integers(0, 7), min_size=4, max_size=4)), min_size=1, max_size=3),
+    st.sampled_from(["ordinary", "all exponents", "special"]),
+    st.sampled_from([(BF16, BF16), (BF16, FP32), (FP32, FP32), (FP32, BF16)]),
+    st.tuples(*[st.sampled_from(["nearest", "stochastic"])] * 2),
+    st.sampled_from(HYPERPARAMETERS),
+    st.booleans(),
+    st.integers(0, 30_000),
+)
+def test_anything(places, kind, dtypes, roundings, case, maximize, start):
+    arrays = tuple(np.roll(array, start) for array in inputs(kind))
+    parts = slices(arrays, *(layout.numel for layout, _ in places))
+    shards = [
+        make_shard(part, dtype=dtypes[0], grad_dtype=dtypes[1], layouts=(layout,), shift=shift, name=str(shift))
+        for part, (layout, shift) in zip(parts, places, strict=True)
+    ]
+    assert_same_bits(shards, options_of(case | {"maximize": maximize}, roundings))
 
 
 def test_a_large_tensor():
