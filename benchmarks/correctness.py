@@ -9,10 +9,12 @@ A cell is "yes", or what was measured instead.
 Every optimizer runs in eager mode; compiling does not change its rounding.
 """
 
+import argparse
 import copy
 import importlib
 import math
 import os
+import sys
 import warnings
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # read when torch is imported
@@ -22,6 +24,7 @@ from torch import nn
 
 from nemo_sr import AdamWSR, ShardLayout
 
+PEERS = {"torchao.optim": "torchao", "heavyball": "heavyball", "adv_optm": "adv_optm", "optimi": "torch-optimi"}
 SHAPE = (64, 128)
 STEPS = 10
 
@@ -191,8 +194,12 @@ PROPERTIES = {
 
 def main():
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     warnings.filterwarnings("ignore")
     makers = optimizers()
+    if missing := [package for module, package in PEERS.items() if find(module) is None]:
+        print(f"not installed and left out: {', '.join(missing)} (pip install {' '.join(missing)})", file=sys.stderr)
     print("| property | " + " | ".join(makers) + " |")
     print("|---" * (len(makers) + 1) + "|")
     for name, check in PROPERTIES.items():
