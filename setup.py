@@ -131,6 +131,7 @@ setup(
             "pytest-timeout",
             "hypothesis>=6",
             "expecttest",
+            "triton>=3.6; sys_platform == 'linux'",  # its kernel is tested without a GPU
             "ruff",
             "mypy>=1.11",
             "setuptools>=69",
