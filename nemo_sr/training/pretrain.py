@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from nemo_sr.training.config import (
     DEFAULT_CONFIG,
@@ -92,8 +92,8 @@ def main() -> None:
 
     from nemo.core.config import hydra_runner
 
-    def run(config: DictConfig) -> None:
-        OmegaConf.resolve(config)
+    def run(_: DictConfig) -> None:
+        # What was checked is what runs; Hydra searches a --config-dir in another order.
         try:
             train(config, launch, start=start)
         except ConfigError as error:
