@@ -22,10 +22,15 @@ from toy import ROOT, environment, overrides, pretrain, wait_for
 
 def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoint(toy_prefix, tmp_path):
     run = tmp_path / "run"
-    words = ["trainer.devices=1", "optim.lr=1e30", "trainer.max_skipped_steps=3", "trainer.log_every_n_steps=1"]
+    # A folder of one's own comes first, in the check and in the run.
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "cpu.yaml").write_text("{accelerator: cpu, devices: 1}\n")
+    (tmp_path / "mine.yaml").write_text("defaults: [gpt_tiny_cpu, _self_]\noptim: {lr: 1e30}\n")
+    own = [f"--config-dir={tmp_path}", "--config-name=mine"]
+    words = ["trainer.max_skipped_steps=3", "trainer.log_every_n_steps=1"]
     leftover = run / "checkpoints" / "partial_step_00000007"
     leftover.mkdir(parents=True)
-    done = pretrain(*overrides(toy_prefix, run, max_steps=20), *words)
+    done = pretrain(*own, *overrides(toy_prefix, run, max_steps=20), *words)
     assert done.returncode == 1, done.stdout + done.stderr
     message = "error: The norm of the gradients must be finite; it was not in the last 3 steps"
     assert done.stderr.splitlines()[-1].startswith(message)
