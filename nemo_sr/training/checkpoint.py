@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
-    """Saves at intervals, at the end, and on SIGTERM; resumes at the start.
+    """Saves at intervals, at the end, and on SIGTERM or Ctrl-C; resumes at the start.
 
     Args:
         folder: The run's folder of checkpoints, one folder ``step_XXXXXXXX`` each.
@@ -34,7 +37,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self.folder = folder
         self.start = start
         self.newest = start.checkpoint
-        self._terminated = False
+        self._stop_signal: int | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Remove what a killed run left unfinished; load the checkpoint and put Lightning's loops where they were."""
@@ -45,17 +48,23 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             _load(self.start, trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Turn SIGTERM into a stop after the step; Lightning, which would raise instead, restores its handler later."""
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        """Turn SIGTERM and SIGINT into a stop after the step; Lightning, which would raise, restores its own later."""
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._on_stop_signal)
 
-    def _on_sigterm(self, signum: int, frame: Any) -> None:
-        self._terminated = True
+    def _on_stop_signal(self, signum: int, frame: Any) -> None:
+        if signum == signal.SIGINT:
+            if self._stop_signal == signum:
+                raise KeyboardInterrupt
+            if os.environ.get("RANK", "0") == "0":
+                print("\nStopping with a checkpoint after this step; Ctrl-C again stops at once.", flush=True)  # noqa: T201
+        self._stop_signal = signum
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save if the interval is over, and stop where the configuration or a signal says so."""
         config = pl_module.config
         step = trainer.global_step
-        terminated = trainer.strategy.reduce_boolean_decision(self._terminated, all=False)
+        terminated = trainer.strategy.reduce_boolean_decision(self._stop_signal is not None, all=False)
         stop_after = config.trainer.stop_after_steps
         stop = terminated or (stop_after is not None and step >= stop_after)
         if stop or step % config.exp_manager.checkpoint_callback_params.every_n_train_steps == 0:
@@ -78,7 +87,8 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         trainer.strategy.barrier()
-        dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
+        with _signals_held():
+            dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
         trainer.strategy.barrier()
         if trainer.is_global_zero:
             state = _run_state(trainer, pl_module, self.start.plan)
@@ -91,6 +101,22 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
 
 
 _PARTIAL = "partial_"
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold stop signals back until the save is over.
+
+    Megatron-core starts processes to save with, one of which it keeps for later saves. They inherit the mask: a
+    launcher that signals every process of a rank (torchrun, SLURM) must not kill them under it.
+    """
+    resource_tracker.ensure_running()  # starting it later would lift the mask
+    held = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def keep_newest(folder: Path, number: int) -> None:

@@ -67,8 +67,9 @@ def check_launch(launch: Launch, trainer: DictConfig) -> None:
 def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
     """Run this program once per device and wait: a person typed ``python``. Return the exit status.
 
-    As torchrun does, with the same environment variables: when one process fails, the others are stopped, and signals
-    reach them all. (Lightning would import NeMo here before it starts the others.)
+    As torchrun does, with the same environment variables: when one process fails, the others are stopped. Unlike
+    torchrun it lets a signal be answered with a checkpoint, however long that takes, and then ends with status 0.
+    (Lightning would import NeMo here before it starts the others.)
 
     Raises:
         ConfigError: several nodes were asked for, which one command on one node cannot start.
@@ -92,17 +93,20 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
         "LOCAL_WORLD_SIZE": str(trainer.devices),
     }
     processes = [
-        subprocess.Popen([sys.executable, *program, *argv], env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        # A session of its own: a terminal's Ctrl-C comes here alone, once, and is passed on.
+        subprocess.Popen(
+            [sys.executable, *program, *argv],
+            env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            start_new_session=True,
+        )
         for rank in range(trainer.devices)
     ]
 
     def forward(signum: int, frame: object) -> None:
         for process in processes:
-            process.send_signal(signum)
+            process.send_signal(signal.SIGTERM if signum == signal.SIGHUP else signum)
 
-    # A terminal sends Ctrl-C to the whole group by itself.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, forward)
     return _wait(processes)
 
@@ -117,7 +121,23 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
                 # A signal's number comes back negative; a shell adds it to 128.
                 status = process.returncode if process.returncode > 0 else 128 - process.returncode
                 _stop(running)
+                if status != 2:  # the process itself has said what is wrong with the command line
+                    _report_death(processes.index(process), process.returncode)
+    for process in processes:
+        # What a process that was killed has left of its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     return status
+
+
+def _report_death(rank: int, returncode: int) -> None:
+    end = f"was killed by signal {-returncode}" if returncode < 0 else f"ended with status {returncode}"
+    print(  # noqa: T201
+        f"error: rank {rank} {end}, and the others have been stopped. The same command goes on from the newest "
+        "checkpoint, if there is one.",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
