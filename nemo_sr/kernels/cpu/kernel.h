@@ -50,13 +50,19 @@ INLINE void make_noise(vword low, uint32_t high, uint32_t step, uint32_t stream,
   noise[1] = odd_pairs(first, second);
 }
 
-// One AdamW step in FP32: adamw_float32 of nemo_sr/update.py, operation by operation.
-INLINE void step_values(vfloat *w, vfloat g, vfloat *m, vfloat *v, const struct constants *c) {
+// One AdamW step in FP32: adamw_float32 of nemo_sr/update.py, operation by operation, in three parts.
+INLINE void step_moments(vfloat g, vfloat *m, vfloat *v, const struct constants *c) {
   g = mul(g, c->grad_scale);
   *m = add(mul(*m, c->beta1), mul(g, c->one_minus_beta1));
   *v = add(mul(*v, c->beta2), mul(mul(g, g), c->one_minus_beta2));
-  vfloat d = add(mul(root(*v), c->inverse_root_correction2), c->eps);
-  *w = sub(mul(*w, c->decay), mul(divide(*m, d), c->step_size));
+}
+
+INLINE vfloat step_direction(vfloat m, vfloat v, const struct constants *c) {
+  return divide(m, add(mul(root(v), c->inverse_root_correction2), c->eps));
+}
+
+INLINE vfloat step_weight(vfloat w, vfloat direction, const struct constants *c) {
+  return sub(mul(w, c->decay), mul(direction, c->step_size));
 }
 
 INLINE struct values load_bf16(const uint16_t *p) {
@@ -71,16 +77,23 @@ INLINE struct values load_grad(const void *grad, int float32_grad, int64_t i) {
   return g;
 }
 
-INLINE vword magnitudes(vfloat x) { return both(as_word(x), word(MAGNITUDE)); }
-
 // Rounding of values below the largest BF16: no NaN, no infinity, none that might round to one.
 INLINE vword round_small(struct values x, int stochastic, vword noise) {
   vword even = as_word(x.even), odd = as_word(x.odd);
-  if (stochastic) return join(plus(even, both(noise, word(0xFFFFu))), plus(odd, right16(noise)));
-  vword half = word(0x7FFFu), one = word(1u);
-  even = plus(plus(even, half), both(right16(even), one));
-  odd = plus(plus(odd, half), both(right16(odd), one));
-  return join(even, odd);
+  if (!stochastic) return join(plus_half(even), plus_half(odd));
+  return join(plus(even, both(noise, word(0xFFFFu))), plus(odd, right16(noise)));
+}
+
+// Whether a magnitude reaches the limit; with false alarms, where the bits of several magnitudes do together.
+INLINE int any_may_reach(vword limit, struct values a, struct values b, struct values c) {
+  vword bits = or3(as_word(a.even), as_word(a.odd), as_word(b.even));
+  bits = or3(bits, as_word(b.odd), as_word(c.even));
+  return any_at_least(both(or3(bits, as_word(c.odd), as_word(c.odd)), word(MAGNITUDE)), limit);
+}
+
+INLINE int any_reaches(vword limit, struct values x) {
+  return any_at_least(both(as_word(x.even), word(MAGNITUDE)), limit) |
+         any_at_least(both(as_word(x.odd), word(MAGNITUDE)), limit);
 }
 
 static uint16_t round_any(uint32_t x, int stochastic, uint32_t noise) {
@@ -91,12 +104,12 @@ static uint16_t round_any(uint32_t x, int stochastic, uint32_t noise) {
 }
 
 // Rounding of any values, one by one; and their trace.
-static __attribute__((noinline)) void round_and_store(const struct values *x, int stochastic, vword noise, uint16_t *p, float *trace) {
+static __attribute__((noinline)) void round_and_store(const struct values *x, int stochastic, const vword *noise,
+                                                      uint16_t *p, float *trace) {
   float lanes[2][LANES];
   uint32_t words[LANES];
-  memcpy(lanes[0], &x->even, sizeof lanes[0]);
-  memcpy(lanes[1], &x->odd, sizeof lanes[1]);
-  memcpy(words, &noise, sizeof words);
+  memcpy(lanes, x, sizeof lanes);
+  memcpy(words, noise, sizeof words);
   for (int i = 0; i < 2 * LANES; i++) {
     uint32_t bits;
     memcpy(&bits, &lanes[i % 2][i / 2], sizeof bits);
@@ -106,37 +119,60 @@ static __attribute__((noinline)) void round_and_store(const struct values *x, in
 }
 
 INLINE void step_run(const struct run *run, const struct options *o, int float32_grad, int stochastic_m, int stochastic_v) {
-  uint16_t *weight = run->weight, *exp_avg = run->exp_avg, *exp_avg_sq = run->exp_avg_sq;
-  const int tracing = run->trace[WEIGHT] != 0;
+  uint16_t *restrict weight = run->weight, *restrict exp_avg = run->exp_avg, *restrict exp_avg_sq = run->exp_avg_sq;
+  const void *restrict grad = run->grad;
+  float *const trace[NUM_STREAMS] = {run->trace[WEIGHT], run->trace[EXP_AVG], run->trace[EXP_AVG_SQ]};
+  const int tracing = trace[WEIGHT] != 0;
+  // While tracing everything reaches it.
+  const vword limit = word(tracing ? 0 : LARGEST_BF16);
   const struct constants c = broadcast_all(o);
-  const uint32_t high = (uint32_t)(run->block >> 32);
+  const int64_t n = run->units * UNIT;
+  const uint32_t high = (uint32_t)(run->block >> 32), step = o->step;
+  uint32_t keys[10][2];
+  memcpy(keys, run->keys, sizeof keys);
   vword low = long_plus(long_word(run->block & 0xFFFFFFFFu), lane_blocks());
-  for (int64_t i = 0; i < run->units * UNIT; i += UNIT) {
+  for (int64_t i = 0; i < n; i += UNIT) {
+    // Independent work stands side by side, and the noise after the divisions, whose latency it hides.
+    struct values m[2], v[2], direction[2];
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+      const int64_t j = i + k * 2 * LANES;
+      const struct values g = load_grad(grad, float32_grad, j);
+      m[k] = load_bf16(exp_avg + j);
+      v[k] = load_bf16(exp_avg_sq + j);
+      step_moments(g.even, &m[k].even, &v[k].even, &c);
+      step_moments(g.odd, &m[k].odd, &v[k].odd, &c);
+    }
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+      direction[k].even = step_direction(m[k].even, v[k].even, &c);
+      direction[k].odd = step_direction(m[k].odd, v[k].odd, &c);
+    }
     vword noise[NUM_STREAMS][2] = {{word(0), word(0)}, {word(0), word(0)}, {word(0), word(0)}};
-    make_noise(low, high, o->step, WEIGHT, run->keys, noise[WEIGHT]);
-    if (stochastic_m) make_noise(low, high, o->step, EXP_AVG, run->keys, noise[EXP_AVG]);
-    if (stochastic_v) make_noise(low, high, o->step, EXP_AVG_SQ, run->keys, noise[EXP_AVG_SQ]);
+    make_noise(low, high, step, WEIGHT, keys, noise[WEIGHT]);
+    if (stochastic_m) make_noise(low, high, step, EXP_AVG, keys, noise[EXP_AVG]);
+    if (stochastic_v) make_noise(low, high, step, EXP_AVG_SQ, keys, noise[EXP_AVG_SQ]);
     low = long_plus(low, long_word(LANES / 2));
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
       const int64_t j = i + k * 2 * LANES;
-      struct values w = load_bf16(weight + j), m = load_bf16(exp_avg + j), v = load_bf16(exp_avg_sq + j);
-      const struct values g = load_grad(run->grad, float32_grad, j);
-      step_values(&w.even, g.even, &m.even, &v.even, &c);
-      step_values(&w.odd, g.odd, &m.odd, &v.odd, &c);
-      // A negative second moment counts as special, which costs time alone.
-      vword largest = larger(larger(as_word(v.even), as_word(v.odd)), larger(magnitudes(w.even), magnitudes(w.odd)));
-      largest = larger(largest, larger(magnitudes(m.even), magnitudes(m.odd)));
-      if (UNLIKELY(any_above(largest, LARGEST_BF16 - 1) | tracing)) {
-        float *const *t = run->trace;
-        round_and_store(&w, 1, noise[WEIGHT][k], weight + j, tracing ? t[WEIGHT] + j : 0);
-        round_and_store(&m, stochastic_m, noise[EXP_AVG][k], exp_avg + j, tracing ? t[EXP_AVG] + j : 0);
-        round_and_store(&v, stochastic_v, noise[EXP_AVG_SQ][k], exp_avg_sq + j, tracing ? t[EXP_AVG_SQ] + j : 0);
+      struct values w = load_bf16(weight + j);
+      w.even = step_weight(w.even, direction[k].even, &c);
+      w.odd = step_weight(w.odd, direction[k].odd, &c);
+      if (UNLIKELY(any_may_reach(limit, w, m[k], v[k])) &&
+          (any_reaches(limit, w) | any_reaches(limit, m[k]) | any_reaches(limit, v[k]))) {
+        // Copies, so that only this path needs them in memory.
+        const struct values values[NUM_STREAMS] = {w, m[k], v[k]};
+        const vword words[NUM_STREAMS] = {noise[WEIGHT][k], noise[EXP_AVG][k], noise[EXP_AVG_SQ][k]};
+        round_and_store(&values[WEIGHT], 1, &words[WEIGHT], weight + j, tracing ? trace[WEIGHT] + j : 0);
+        round_and_store(&values[EXP_AVG], stochastic_m, &words[EXP_AVG], exp_avg + j, tracing ? trace[EXP_AVG] + j : 0);
+        round_and_store(&values[EXP_AVG_SQ], stochastic_v, &words[EXP_AVG_SQ], exp_avg_sq + j,
+                        tracing ? trace[EXP_AVG_SQ] + j : 0);
         continue;
       }
       store(weight + j, round_small(w, 1, noise[WEIGHT][k]));
-      store(exp_avg + j, round_small(m, stochastic_m, noise[EXP_AVG][k]));
-      store(exp_avg_sq + j, round_small(v, stochastic_v, noise[EXP_AVG_SQ][k]));
+      store(exp_avg + j, round_small(m[k], stochastic_m, noise[EXP_AVG][k]));
+      store(exp_avg_sq + j, round_small(v[k], stochastic_v, noise[EXP_AVG_SQ][k]));
     }
   }
 }

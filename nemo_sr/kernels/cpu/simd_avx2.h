@@ -26,12 +26,16 @@ static inline vfloat root(vfloat a) { return _mm256_sqrt_ps(a); }
 static inline vword plus(vword a, vword b) { return _mm256_add_epi32(a, b); }
 static inline vword both(vword a, vword b) { return _mm256_and_si256(a, b); }
 static inline vword xor3(vword a, vword b, vword c) { return _mm256_xor_si256(a, _mm256_xor_si256(b, c)); }
+static inline vword or3(vword a, vword b, vword c) { return _mm256_or_si256(a, _mm256_or_si256(b, c)); }
 static inline vword left16(vword a) { return _mm256_slli_epi32(a, 16); }
 static inline vword right16(vword a) { return _mm256_srli_epi32(a, 16); }
-static inline vword larger(vword a, vword b) { return _mm256_max_epu32(a, b); }
-static inline int any_above(vword a, uint32_t limit) {
-  vword least = word(limit + 1);
-  return _mm256_movemask_epi8(_mm256_cmpeq_epi32(larger(a, least), a)) != 0;
+static inline int any_at_least(vword a, vword limit) {
+  return _mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_max_epu32(a, limit), a)) != 0;
+}
+
+// a + 0x7FFF, and one more where bit 16 of a is set.
+static inline vword plus_half(vword a) {
+  return plus(plus(a, word(0x7FFF)), both(right16(a), word(1)));
 }
 
 // The upper half of each word of high, the upper half of low moved down.

@@ -26,10 +26,16 @@ static inline vfloat root(vfloat a) { return _mm512_sqrt_ps(a); }
 static inline vword plus(vword a, vword b) { return _mm512_add_epi32(a, b); }
 static inline vword both(vword a, vword b) { return _mm512_and_si512(a, b); }
 static inline vword xor3(vword a, vword b, vword c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+static inline vword or3(vword a, vword b, vword c) { return _mm512_ternarylogic_epi32(a, b, c, 0xFE); }
 static inline vword left16(vword a) { return _mm512_slli_epi32(a, 16); }
 static inline vword right16(vword a) { return _mm512_srli_epi32(a, 16); }
-static inline vword larger(vword a, vword b) { return _mm512_max_epu32(a, b); }
-static inline int any_above(vword a, uint32_t limit) { return _mm512_cmpgt_epu32_mask(a, word(limit)) != 0; }
+static inline int any_at_least(vword a, vword limit) { return _mm512_cmpge_epu32_mask(a, limit) != 0; }
+
+// a + 0x7FFF, and one more where bit 16 of a is set.
+static inline vword plus_half(vword a) {
+  __mmask16 odd = _mm512_test_epi32_mask(a, _mm512_set1_epi32(0x10000));
+  return _mm512_mask_add_epi32(_mm512_add_epi32(a, _mm512_set1_epi32(0x7FFF)), odd, a, _mm512_set1_epi32(0x8000));
+}
 
 // The upper half of each word of high, the upper half of low moved down.
 static inline vword join(vword low, vword high) {

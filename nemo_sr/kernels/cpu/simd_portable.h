@@ -41,16 +41,16 @@ static inline vfloat root(vfloat a) {
 static inline vword plus(vword a, vword b) { return a + b; }
 static inline vword both(vword a, vword b) { return a & b; }
 static inline vword xor3(vword a, vword b, vword c) { return a ^ b ^ c; }
+static inline vword or3(vword a, vword b, vword c) { return a | b | c; }
 static inline vword left16(vword a) { return a << 16; }
 static inline vword right16(vword a) { return a >> 16; }
-static inline vword larger(vword a, vword b) {
-  vword above = (vword)(a > b);
-  return (a & above) | (b & ~above);
+static inline int any_at_least(vword a, vword limit) {
+  vlong reached = (vlong)(a >= limit);
+  return (reached[0] | reached[1]) != 0;
 }
-static inline int any_above(vword a, uint32_t limit) {
-  vlong above = (vlong)(a > word(limit));
-  return (above[0] | above[1]) != 0;
-}
+
+// a + 0x7FFF, and one more where bit 16 of a is set.
+static inline vword plus_half(vword a) { return a + 0x7FFFu + (a >> 16 & 1); }
 
 // The upper half of each word of high, the upper half of low moved down.
 static inline vword join(vword low, vword high) { return (low >> 16) | (high & 0xFFFF0000u); }
