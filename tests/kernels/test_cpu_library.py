@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""The C library: what it is compiled to, under sanitizers, and where it is missing."""
+"""The C library: what it is compiled to, under sanitizers, and in a wheel."""
 
 import os
 import platform
@@ -8,16 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
+import zipfile
 from pathlib import Path
 
 import pytest
-import torch
-from shard_cases import make_shard, options
 
-from nemo_sr import AdamWSR
-from nemo_sr.kernels import _fastest, can_use_cpu, choose_backend, cpu_backend
-from nemo_sr.update import adamw_sr_
+from nemo_sr.kernels import can_use_cpu, cpu_backend
 
 ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -68,29 +64,6 @@ def test_a_failing_compiler_does_not_stop_the_installation(tmp_path):
     assert not list(tmp_path.rglob("*.so"))
 
 
-@pytest.fixture
-def without_library(monkeypatch, tmp_path):
-    monkeypatch.setattr(cpu_backend, "LIBRARY", tmp_path / "_cpu.so")
-    _fastest.cache_clear()
-    yield
-    _fastest.cache_clear()
-
-
-@pytest.mark.usefixtures("without_library")
-def test_without_the_library_auto_says_once_that_it_takes_the_reference():
-    assert not can_use_cpu()
-    shards = [make_shard(())]
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for _ in range(3):
-            choose_backend("auto")(shards, options())
-    (message,) = (str(warning.message) for warning in said)
-    assert "steps the parameters on cpu with its reference backend" in message
-    assert "was not built" in message
-    with pytest.raises(RuntimeError, match=r"backend='cpu' was asked for, but it cannot run here: .* was not built"):
-        AdamWSR([torch.nn.Parameter(torch.ones(3).bfloat16())], backend="cpu")
-
-
 @needs_sources
 def test_a_library_of_other_sources_is_refused(monkeypatch):
     monkeypatch.setattr(cpu_backend, "digest_of_sources", lambda: "0123456789abcdef")
@@ -112,33 +85,38 @@ def test_importing_nemo_sr_does_not_load_the_library():
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
-def test_what_cannot_be_stepped_is_refused():
-    assert can_use_cpu(), cpu_backend.why_not_cpu()
-    shard = make_shard((cpu_backend.ShardLayout.whole((12,)),))
-    elsewhere = cpu_backend.ParamShard(**{**vars(shard), "weight": shard.weight.to("meta")})
-    with pytest.raises(ValueError, match=r"needs contiguous tensors of one size on the CPU; .* on meta"):
-        choose_backend("cpu")([elsewhere], options())
-    strided = cpu_backend.ParamShard(**{**vars(shard), "exp_avg": torch.ones(24).bfloat16()[::2]})
-    with pytest.raises(ValueError, match="contiguous"):
-        choose_backend("cpu")([strided], options())
-    with pytest.raises(TypeError, match="of one dtype"):
-        choose_backend("cpu")([cpu_backend.ParamShard(**{**vars(shard), "exp_avg": torch.ones(12)})], options())
-    with pytest.raises(ValueError, match="as many elements as its layouts"):
-        choose_backend("cpu")([cpu_backend.ParamShard(**{**vars(shard), "layouts": ()})], options())
-    with pytest.raises(RuntimeError, match="path must be one"):
-        cpu_backend.step_on([shard], options(), path="sse9")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_cuda_parameter_is_refused_when_cpu_is_forced():
-    param = torch.nn.Parameter(torch.ones(3, device="cuda").bfloat16())
-    param.grad = torch.ones_like(param)
-    with pytest.raises(ValueError, match="on the CPU; got one of 3 elements on cuda"):
-        AdamWSR([param], backend="cpu").step()
-
-
-def test_the_reference_is_chosen_by_name():
-    assert choose_backend("reference") is adamw_sr_
+@pytest.mark.slow
+@needs_compiler
+@needs_sources
+def test_one_wheel_for_every_python(tmp_path):
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, files.split("\0")):
+        target = tmp_path / "source" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path]
+    subprocess.run([*command, tmp_path / "source"], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-py3-none-" in wheel.name
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
+    code = "import nemo_sr.kernels as k; print(k.cpu_backend.LIBRARY); assert k.can_use_cpu(), k.why_not_cpu()"
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=installed,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+    ).stdout
+    assert Path(output.strip()) == installed / "nemo_sr" / "kernels" / "_cpu.so"
+    assert not list(installed.rglob("*.c"))
 
 
 @pytest.mark.slow
