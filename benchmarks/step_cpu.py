@@ -181,7 +181,7 @@ def main():
         print("| rival | AdamWSR, ms | rival, ms | AdamWSR / rival | quartiles | bar |\n|---|---|---|---|---|---|")
         step = ours(shapes)
         for name, make in rivals(arguments.compile).items():
-            print(row(name, *in_turns(step, make(shapes))), flush=True)
+            print(row(name, *in_turns(step, make(shapes), repetitions)), flush=True)
         print("\n| AdamWSR | ms | torch fused, ms | ratio | quartiles | |\n|---|---|---|---|---|---|")
         del step
         other = fused(shapes)
