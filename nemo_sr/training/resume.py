@@ -72,7 +72,8 @@ def find_start(config: DictConfig) -> Start:
         )
         notes.append(
             f"The checkpoint was written with {saved}, and this run has {present}: weights and optimizer go on, the "
-            "random states of dropout, one for each part of the model, begin anew."
+            "random states of dropout, one for each part of the model, begin anew. So do rows that pad the vocabulary, "
+            "unless model.make_vocab_size_divisible_by * tensor_model_parallel_size is what it was."
         )
     resuming = f"Resuming from {checkpoint}: step {state['step']} of {config.trainer.max_steps}."
     return Start(state["step"], state["consumed_samples"], plan, checkpoint, (resuming, *notes), keeps_random_state)

@@ -46,6 +46,19 @@ def test_every_primary_config_instantiates_a_transformer_config(name):
     assert (built.num_layers, built.hidden_size) == (config.model.num_layers, config.model.hidden_size)
 
 
+def test_the_softmax_is_fused_on_a_gpu_only_where_the_kernels_are():
+    import importlib.util
+
+    import torch
+
+    from nemo_sr.models.gpt import transformer_config
+
+    names = ("scaled_upper_triang_masked_softmax_cuda", "scaled_masked_softmax_cuda")
+    kernels = [importlib.util.find_spec(name) for name in names]
+    built = transformer_config(compose_config([]).model, on_cpu=False, params_dtype=torch.bfloat16)
+    assert built.masked_softmax_fusion == (None not in kernels)
+
+
 def test_the_350m_config_has_the_papers_learning_rate():
     assert compose_config(["--config-name=gpt_neo_350m"]).optim.lr == 7e-4
 

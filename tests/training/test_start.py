@@ -186,6 +186,7 @@ def test_another_layout_leaves_the_random_states_out_and_says_so(run):
     assert not start.keeps_random_state
     assert "tensor_model_parallel_size=1" in start.notes[1]
     assert "tensor_model_parallel_size=2" in start.notes[1]
+    assert "random states of dropout, one for each part of the model, begin anew" in start.notes[1]
 
 
 @pytest.mark.parametrize(
