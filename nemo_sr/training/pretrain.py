@@ -76,8 +76,8 @@ def main() -> None:
     try:
         config = compose_config(argv)
         if not informs_only:
-            check_config(config)
             check_launch(launch, config.trainer)
+            check_config(config)
             start = find_start(config)
             if (reason := _nothing_to_do(config, start)) is not None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
