@@ -95,9 +95,8 @@ class ShardLayout:
         if begin == end:
             return torch.empty(0, dtype=torch.int64, device=device)
         rest = torch.arange(self.start + begin, self.start + end, dtype=torch.int64, device=device)
-        strides = _strides(self.global_shape)
-        result = torch.full_like(rest, sum(o * s for o, s in zip(self.block_offset, strides, strict=True)))
-        (_, outer_stride), *inner = self._runs(strides)
+        origin, ((_, outer_stride), *inner) = self.levels()
+        result = torch.full_like(rest, origin)
         for size, stride in reversed(inner):
             quotient = rest // size
             result += (rest - quotient * size) * stride
@@ -117,16 +116,18 @@ class ShardLayout:
         theirs = zip(other.block_offset, other.block_shape, strict=True)
         return all(a < d + e and d < a + b for (a, b), (d, e) in zip(mine, theirs, strict=True))
 
-    def _runs(self, strides: list[int]) -> list[tuple[int, int]]:
-        """Merge dimensions in which the block spans the parameter: (size, stride in the parameter), outermost first."""
-        runs = [(1, 1)]
+    def levels(self) -> tuple[int, list[tuple[int, int]]]:
+        """Describe the block as few nested levels: dimensions merge where the block spans the parameter.
+
+        Returns:
+            The index of the block's first element in the whole parameter, and (size, stride in the whole parameter) of
+            each level, outermost first. The innermost has stride 1.
+        """
+        strides = [prod(self.global_shape[d + 1 :]) for d in range(len(self.global_shape))]
+        levels = [(1, 1)]
         for size, whole, stride in zip(self.block_shape, self.global_shape, strides, strict=True):
-            if size == whole or runs[-1][0] == 1:
-                runs[-1] = (runs[-1][0] * size, stride)
+            if size == whole or levels[-1][0] == 1:
+                levels[-1] = (levels[-1][0] * size, stride)
             else:
-                runs.append((size, stride))
-        return runs
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    return [prod(shape[d + 1 :]) for d in range(len(shape))]
+                levels.append((size, stride))
+        return sum(o * s for o, s in zip(self.block_offset, strides, strict=True)), levels

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
-from math import prod
 from pathlib import Path
 
 import torch
@@ -124,9 +123,7 @@ def _pieces(layouts: tuple[ShardLayout, ...]) -> tuple[array[int], int]:
     """Lay the layouts out for C (see struct shard in step.c); with the number of their elements."""
     words = array("q")
     for layout in layouts:
-        strides = [prod(layout.global_shape[d + 1 :]) for d in range(len(layout.global_shape))]
-        offset = sum(o * s for o, s in zip(layout.block_offset, strides, strict=True))
-        levels = layout._runs(strides)
+        offset, levels = layout.levels()
         words.extend((layout.start, layout.numel, offset, len(levels), *(word for level in levels for word in level)))
     return words, sum(layout.numel for layout in layouts)
 

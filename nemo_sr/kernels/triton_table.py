@@ -62,15 +62,7 @@ def rows_of(layout: ShardLayout) -> Iterator[Rows]:
     A block of a matrix is one run; a block that is narrower than the parameter in more than one inner dimension is
     several.
     """
-    strides = [prod(layout.global_shape[d + 1 :]) for d in range(len(layout.global_shape))]
-    base = sum(o * s for o, s in zip(layout.block_offset, strides, strict=True))
-    # Dimensions in which the block spans the parameter merge with the one outside: (size, stride), outermost first.
-    dims = [(1, 1)]
-    for size, whole, stride in zip(layout.block_shape, layout.global_shape, strides, strict=True):
-        if size == whole or dims[-1][0] == 1:
-            dims[-1] = (dims[-1][0] * size, stride)
-        else:
-            dims.append((size, stride))
+    base, dims = layout.levels()
     return _rows(dims, base, layout.start, layout.stop)
 
 
