@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nemo_sr.layout import ShardLayout
 from nemo_sr.noise import EXP_AVG_SQ_STREAM, EXP_AVG_STREAM, WEIGHT_STREAM, noise16_from_key
 from nemo_sr.rounding import round_nearest, round_stochastic
-from nemo_sr.update import StepScalars, adamw_float32, chunks
+from nemo_sr.update import ParamShard, StepOptions, adamw_float32, chunks
 
 _HALF_ULP = 2.0**-8
 """Half the spacing of BF16 relative to the value, at the lower end of a binade, where it is largest."""
@@ -92,44 +91,32 @@ class RoundingReport:
         return self.sum_update_in_ulps / max(self.num_elements, 1)
 
 
-def report_step(
-    tensors: tuple[Tensor, ...],
-    *,
-    scalars: StepScalars,
-    key: int,
-    step: int,
-    layouts: Sequence[ShardLayout],
-    roundings: tuple[str, str],
-    maximize: bool,
-) -> dict[str, RoundingReport]:
-    """Report on the step that these tensors are about to take, without taking it.
+def report_step(shard: ParamShard, options: StepOptions) -> dict[str, RoundingReport]:
+    """Report on the step that a parameter is about to take, without taking it.
 
     Args:
-        tensors: weight, grad, exp_avg, exp_avg_sq. Shape (n,) each; weight and moments bfloat16.
-        scalars: The step's scalars.
-        key: The parameter's Philox key.
-        step: The step about to be taken.
-        layouts: Where the elements lie in the whole parameter.
-        roundings: Of exp_avg and of exp_avg_sq.
-        maximize: Negate the gradient first.
+        shard: The parameter, in BF16.
+        options: Of the step.
 
     Returns:
         A report for "weight", "exp_avg" and "exp_avg_sq".
     """
-    names = ("weight", "exp_avg", "exp_avg_sq")
-    streams = (WEIGHT_STREAM, EXP_AVG_STREAM, EXP_AVG_SQ_STREAM)
-    result = dict.fromkeys(names, RoundingReport())
-    for here, index in chunks(layouts, tensors[0].device):
-        chunk = [tensor[here] for tensor in tensors]
-        values = adamw_float32(chunk[0], chunk[1], chunk[2], chunk[3], scalars, maximize=maximize)
-        olds = (chunk[0], chunk[2], chunk[3])
-        for name, old, value, rounding, stream in zip(
-            names, olds, values, ("stochastic", *roundings), streams, strict=True
-        ):
+    streams = (
+        ("weight", "stochastic", WEIGHT_STREAM),
+        ("exp_avg", options.exp_avg_rounding, EXP_AVG_STREAM),
+        ("exp_avg_sq", options.exp_avg_sq_rounding, EXP_AVG_SQ_STREAM),
+    )
+    result = {name: RoundingReport() for name, *_ in streams}
+    for here, index in chunks(shard.layouts, shard.weight.device):
+        weight, exp_avg, exp_avg_sq = shard.weight[here], shard.exp_avg[here], shard.exp_avg_sq[here]
+        values = adamw_float32(
+            weight, shard.grad[here], exp_avg, exp_avg_sq, options.scalars, maximize=options.maximize
+        )
+        for (name, rounding, stream), old, value in zip(streams, (weight, exp_avg, exp_avg_sq), values, strict=True):
             nearest = round_nearest(value)
             new = nearest
             if rounding == "stochastic":
-                new = round_stochastic(value, noise16_from_key(key, step, stream, index))
+                new = round_stochastic(value, noise16_from_key(shard.key, options.step, stream, index))
             result[name] = result[name] + _compare(old, value, nearest, new)
     return result
 

@@ -236,33 +236,23 @@ class AdamWSR(Optimizer):
                 loss = closure()
         check_grad_scale(self.grad_scale)
         work = list(self._pending())
-        together: dict[tuple[int, int], list[ParamShard]] = {}
+        together: dict[int, tuple[StepOptions, list[ParamShard]]] = {}
         copies: list[tuple[Tensor, Tensor]] = []
-        for group, param, grad, step, _ in work:
+        for group, param, grad, options in work:
             self.initialize_state(param)
             state = self.state[param]
-            tensors = [local_tensor(tensor) for tensor in (param, state["exp_avg"], state["exp_avg_sq"])]
-            flat = [tensor.contiguous().view(-1) for tensor in tensors]
-            copies += [pair for pair in zip(tensors, flat, strict=True) if not pair[0].is_contiguous()]
-            shard = ParamShard(
-                flat[0],
-                local_tensor(grad).contiguous().view(-1),
-                flat[1],
-                flat[2],
-                key=noise_key(group["seed"], self.name_of(param)),
-                layouts=self._bindings[param].layouts,
-            )
-            together.setdefault((id(group), step), []).append(shard)
-        for group, _, _, step, scalars in work:
-            if shards := together.pop((id(group), step), None):
-                roundings = (group["exp_avg_rounding"], group["exp_avg_sq_rounding"])
-                self._backend(shards, StepOptions(step, scalars, *roundings, maximize=group["maximize"]))
+            shard = self._shard(group, param, grad, state)
+            pairs = ((param, shard.weight), (state["exp_avg"], shard.exp_avg), (state["exp_avg_sq"], shard.exp_avg_sq))
+            copies += [(local_tensor(t), flat) for t, flat in pairs if not local_tensor(t).is_contiguous()]
+            together.setdefault(id(options), (options, []))[1].append(shard)
+        for options, shards in together.values():
+            self._backend(shards, options)
         for tensor, result in copies:
             tensor.copy_(result.view(tensor.shape))
-        for group, param, _, step, _ in work:
+        for group, param, _, options in work:
             self.state[param]["step"] += 1
             # Megatron looks for the step here.
-            group["step"] = max(step, group.get("step", 0))
+            group["step"] = max(options.step, group.get("step", 0))
         self.grad_scale = 1.0
         return loss
 
@@ -282,20 +272,11 @@ class AdamWSR(Optimizer):
         """
         check_grad_scale(self.grad_scale)
         reports: list[dict[str, RoundingReport]] = [{} for _ in self.param_groups]
-        for group, param, grad, step, scalars in self._pending():
+        for group, param, grad, options in self._pending():
             if param.dtype != torch.bfloat16:
                 continue
             state = self.state.get(param) or _fresh_state(param)
-            tensors = (param, grad, state["exp_avg"], state["exp_avg_sq"])
-            report = report_step(
-                tuple(local_tensor(tensor).reshape(-1) for tensor in tensors),
-                scalars=scalars,
-                key=noise_key(group["seed"], self.name_of(param)),
-                step=step,
-                layouts=self._bindings[param].layouts,
-                roundings=(group["exp_avg_rounding"], group["exp_avg_sq_rounding"]),
-                maximize=group["maximize"],
-            )
+            report = report_step(self._shard(group, param, grad, state), options)
             number = next(i for i, known in enumerate(self.param_groups) if known is group)
             reports[number] = add_reports([reports[number], report])
         return reports
@@ -356,30 +337,42 @@ class AdamWSR(Optimizer):
             new[param] = Binding(name, (layout_of(name, param),), explicit=False)
         return new
 
-    def _pending(self) -> Iterator[tuple[dict[str, Any], Tensor, Tensor, int, StepScalars]]:
-        """Check everything that has a gradient; yield group, parameter, gradient, step and scalars."""
+    def _shard(self, group: dict[str, Any], param: Tensor, grad: Tensor, state: Mapping[str, Any]) -> ParamShard:
+        """Lay a parameter out for a backend; what is not contiguous is copied."""
+        tensors = (param, grad, state["exp_avg"], state["exp_avg_sq"])
+        weight, gradient, exp_avg, exp_avg_sq = (local_tensor(tensor).contiguous().view(-1) for tensor in tensors)
+        key = noise_key(group["seed"], self.name_of(param))
+        return ParamShard(weight, gradient, exp_avg, exp_avg_sq, key, self._bindings[param].layouts)
+
+    def _pending(self) -> Iterator[tuple[dict[str, Any], Tensor, Tensor, StepOptions]]:
+        """Check everything that has a gradient; yield group, parameter, gradient, and the options of its step."""
         if not self._bindings_checked:
             check_bindings(self._bindings.values())
             self._bindings_checked = True
         for group in self.param_groups:
             normalize_options(group)
-            scalars: dict[int, StepScalars] = {}
+            options: dict[int, StepOptions] = {}
             for param in group["params"]:
                 name = self.name_of(param)
                 if (grad := find_grad(name, param, self.state.get(param, {}))) is None:
                     continue
                 self._require_supported_dtype(name, param)
                 step = int(self.state.get(param, {}).get("step", 0)) + 1
-                if step not in scalars:
-                    scalars[step] = StepScalars.of_step(
-                        step,
-                        lr=float(group["lr"]),
-                        betas=group["betas"],
-                        eps=group["eps"],
-                        weight_decay=group["weight_decay"],
-                        grad_scale=self.grad_scale,
-                    )
-                yield group, param, grad, step, scalars[step]
+                if step not in options:
+                    options[step] = self._options(group, step)
+                yield group, param, grad, options[step]
+
+    def _options(self, group: dict[str, Any], step: int) -> StepOptions:
+        scalars = StepScalars.of_step(
+            step,
+            lr=float(group["lr"]),
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            grad_scale=self.grad_scale,
+        )
+        roundings = (group["exp_avg_rounding"], group["exp_avg_sq_rounding"])
+        return StepOptions(step, scalars, *roundings, maximize=group["maximize"])
 
     def _require_supported_dtype(self, name: str, param: Tensor) -> None:
         if param.dtype == torch.bfloat16 or (param.dtype == torch.float32 and self._fp32_params == "plain"):
