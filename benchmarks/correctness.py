@@ -11,20 +11,18 @@ Every optimizer runs in eager mode; compiling does not change its rounding.
 
 import argparse
 import copy
-import importlib
 import math
 import os
-import sys
 import warnings
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # read when torch is imported
 
 import torch
+from peers import find
 from torch import nn
 
 from nemo_sr import AdamWSR, ShardLayout
 
-PEERS = {"torchao.optim": "torchao", "heavyball": "heavyball", "adv_optm": "adv_optm", "optimi": "torch-optimi"}
 SHAPE = (64, 128)
 STEPS = 10
 
@@ -50,16 +48,6 @@ def optimizers():
     if optimi := find("optimi"):
         found["optimi AdamW (Kahan)"] = lambda params, **o: optimi.AdamW(unnamed(params), kahan_sum=True, **o)
     return found
-
-
-def find(name):
-    """Import a peer, or return None where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.split(".")[0]:
-            raise
-        return None
 
 
 def unnamed(params):
@@ -198,8 +186,6 @@ def main():
     parser.parse_args()
     warnings.filterwarnings("ignore")
     makers = optimizers()
-    if missing := [package for module, package in PEERS.items() if find(module) is None]:
-        print(f"not installed and left out: {', '.join(missing)} (pip install {' '.join(missing)})", file=sys.stderr)
     print("| property | " + " | ".join(makers) + " |")
     print("|---" * (len(makers) + 1) + "|")
     for name, check in PROPERTIES.items():

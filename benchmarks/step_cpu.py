@@ -10,7 +10,6 @@ their quartiles, so that what else the machine does strikes both sides. Millisec
 """
 
 import argparse
-import importlib
 import os
 import statistics
 import sys
@@ -20,6 +19,7 @@ from functools import partial
 os.environ["TORCHDYNAMO_DISABLE"] = str(int("--compile" not in sys.argv))  # read when torch is imported
 
 import torch
+from peers import find
 
 from nemo_sr import AdamWSR
 from nemo_sr.kernels import cpu_backend
@@ -115,17 +115,6 @@ def rivals(compiled):
             adv_optm.AdamW_adv(make_params(shapes), stochastic_rounding=True, **OPTIONS).step
         )
     return found
-
-
-def find(name):
-    """Import a peer, or return None where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.split(".")[0]:
-            raise
-        print(f"{name} is not installed: left out", file=sys.stderr)
-        return None
 
 
 def seconds(step):

@@ -11,25 +11,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from checkout import ROOT, copy_checkout
 
 
 @pytest.mark.parametrize("editable", [False, True])
 def test_the_configurations_are_found(tmp_path, editable):
     source = ROOT
-    if not editable:  # a copy, since a build leaves files behind
+    if not editable:
         source = tmp_path / "source"
-        files = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for name in files.split("\0"):
-            if name and (ROOT / name).is_file():
-                (source / name).parent.mkdir(parents=True, exist_ok=True)
-                (source / name).write_bytes((ROOT / name).read_bytes())
+        copy_checkout(source)
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"

@@ -7,11 +7,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from nemo_sr.training.launch import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,9 +30,7 @@ def run_ranks(script: Path, num_ranks: int, *args: str, directory: Path, timeout
     Raises:
         AssertionError: a rank failed, or the time was over. All ranks and their children have been killed then.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     ranks = []
     for rank in range(num_ranks):
         environment = {

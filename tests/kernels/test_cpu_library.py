@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from checkout import ROOT, copy_checkout
 from nemo_sr.kernels import can_use_cpu, cpu_backend
 
-ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 FUSED = re.compile(r"\bv?fn?m(?:add|sub|la|ls)\w*", re.IGNORECASE)
 APPROXIMATE = re.compile(r"\bv?r(?:cp|sqrt)\w*", re.IGNORECASE)
@@ -89,17 +89,7 @@ def test_importing_nemo_sr_does_not_load_the_library():
 @needs_compiler
 @needs_sources
 def test_one_wheel_for_every_python(tmp_path):
-    files = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    for name in filter(None, files.split("\0")):
-        target = tmp_path / "source" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, target)
+    copy_checkout(tmp_path / "source")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path]
     subprocess.run([*command, tmp_path / "source"], check=True)
     (wheel,) = tmp_path.glob("*.whl")
