@@ -21,6 +21,7 @@ from lightning.pytorch.callbacks import Callback
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
+from nemo_sr.training.heartbeat import HeartbeatCallback
 from nemo_sr.training.optim import apply_multipliers_, checkpoint_metadata
 from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_name, find_complete, plan_layout
 
@@ -31,10 +32,12 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
     Args:
         folder: The run's folder of checkpoints, one folder ``step_XXXXXXXX`` each.
         start: Where the run starts.
+        heartbeat: Told when a save begins, which may take long.
     """
 
-    def __init__(self, folder: Path, start: Start) -> None:
+    def __init__(self, folder: Path, start: Start, heartbeat: HeartbeatCallback) -> None:
         self.folder = folder
+        self._heartbeat = heartbeat
         self.start = start
         self.newest = start.checkpoint
         self._stop_signal: int | None = None
@@ -87,7 +90,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         trainer.strategy.barrier()
-        with _signals_held():
+        with _signals_held(), self._heartbeat.busy("saving a checkpoint"):
             dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
         trainer.strategy.barrier()
         if trainer.is_global_zero:

@@ -143,6 +143,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.callbacks import ProgressCallback
     from nemo_sr.training.checkpoint import CheckpointCallback
     from nemo_sr.training.datamodule import GPTDataModule
+    from nemo_sr.training.heartbeat import HeartbeatCallback
     from nemo_sr.training.module import GPTModule
     from nemo_sr.training.strategy import MegatronStrategy
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
@@ -150,7 +151,8 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     for note in start.notes:
         _say(launch, note)
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
-    saving, progress = CheckpointCallback(checkpoint_folder(config), start), ProgressCallback()
+    heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
+    saving, progress = CheckpointCallback(checkpoint_folder(config), start, heartbeat), ProgressCallback()
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
@@ -168,7 +170,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         enable_progress_bar=False,
         enable_model_summary=False,
         logger=False,
-        callbacks=[saving, progress, *callbacks],
+        callbacks=[saving, progress, *callbacks, heartbeat],
     )
     _start_experiment(trainer, config, start.step)
     module = GPTModule(config, tokenizer.vocab_size, trainer)

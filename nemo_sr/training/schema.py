@@ -50,6 +50,10 @@ class TrainerConfig:
     """Stop with an error after so many steps in a row whose gradient norm was not finite. Such a step changes no weight
     and counts as a step. (nemo_sr)"""
 
+    heartbeat_timeout: float = 120.0
+    """End all ranks, with a message that names the one at fault, once a rank has been silent or without progress for so
+    many seconds; a micro batch counts as progress, and starting and saving may take longer. 0: never. (nemo_sr)"""
+
     gradient_clip_val: float = 1.0
     """Largest global norm of the gradients; 0 turns clipping off. Megatron-core clips, not Lightning."""
 

@@ -54,6 +54,7 @@ _RULES: dict[str, _Rule] = {
     "trainer.max_steps": _AT_LEAST_1,
     "trainer.stop_after_steps": _AT_LEAST_1,
     "trainer.max_skipped_steps": _AT_LEAST_1,
+    "trainer.heartbeat_timeout": _AT_LEAST_0,
     "trainer.val_check_interval": _AT_LEAST_1,
     "trainer.limit_val_batches": _AT_LEAST_0,
     "trainer.log_every_n_steps": _AT_LEAST_1,

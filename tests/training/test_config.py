@@ -147,6 +147,7 @@ def test_what_hydra_refuses_is_reworded(words, message):
         (["trainer.gradient_clip_val=-1"], "at least 0; it is -1"),
         (["trainer.max_skipped_steps=0"], "at least 1; it is 0"),
         (["trainer.stop_after_steps=0"], "at least 1; it is 0"),
+        (["trainer.heartbeat_timeout=-1"], r"at least 0; it is -1\.0\. .* \(the default is 120\.0\)"),
         (["model.ffn_hidden_size=129", "model.tensor_model_parallel_size=2"], "are 129 and 2"),
         (["model.hidden_dropout=2"], r"below 1; it is 2\.0"),
         (["model.attention_dropout=1"], r"below 1; it is 1\.0"),

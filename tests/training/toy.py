@@ -67,8 +67,13 @@ def environment() -> dict[str, str]:
 
 def pretrain(*words: str, torchrun: int = 0, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run scripts/pretrain_gpt.py as a person would, or under torchrun with that many processes."""
+    return run_python(ROOT / "scripts/pretrain_gpt.py", *words, torchrun=torchrun, timeout=timeout)
+
+
+def run_python(script: Path, *words: str, torchrun: int = 0, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run a script, under torchrun where `torchrun` is a number of processes."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", f"--nproc_per_node={torchrun}"]
-    command = [sys.executable, *(launcher if torchrun else []), str(ROOT / "scripts/pretrain_gpt.py"), *words]
+    command = [sys.executable, *(launcher if torchrun else []), str(script), *words]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout)
 
 
