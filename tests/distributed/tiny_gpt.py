@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import zlib
 
@@ -34,6 +35,7 @@ def start_groups(*sizes, **options):
     _starts += 1
     rank, world_size = dist.get_rank(), dist.get_world_size()
     parallel_state.destroy_model_parallel()
+    gc.collect()  # a model keeps its groups
     dist.barrier()
     dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.PrefixStore(str(_starts), _store), rank=rank, world_size=world_size)

@@ -5,6 +5,7 @@
 Usage: torchrun --nproc_per_node=2 worker.py JOBS.json RESULTS.json
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -89,6 +90,7 @@ def main():
             train(compose_config(words), launch, callbacks=[recorder])
         except DivergedError as error:
             recorder.error = str(error)
+        gc.collect()  # what a run leaves keeps its process groups, whose threads poll
         results[name] = {field: getattr(recorder, field) for field in RECORDED}
     if launch.rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(results))
