@@ -24,10 +24,13 @@ torch.Tensor.type                  DistributedOptimizer compares it with "torch.
                                    come from megatron.core are answered so; everybody else gets the truth
 device="cuda" in torch calls       MixedPrecisionOptimizer, clip_grads, schedules, exchange_utils, transformer.utils.
                                    A torch function mode rewrites it; it acts in the thread that entered
+torch.autocast                     ``torch.autocast("cuda")`` in the pipeline schedules, which is off without a GPU: O1
+                                   mixed precision would silently be FP32. "cuda" means "cpu" there
+forward and backward of the        custom_fwd and custom_bwd, which tensor_parallel.layers binds to "cuda" when it is
+autograd functions in layers.py    imported: the backward pass would leave autocast. Bound to "cpu"
+moe_utils.te_general_gemm          the router of mixtures of experts: without Transformer Engine 0.16 never defines the
+                                   name, with it the function needs a GPU. ``None``: the router takes torch.mm
 =================================  ====================================================================================
-
-Left out: autocast to "cuda" in the pipeline schedules (so O1 mixed precision would run in FP32 here), sequence
-parallelism (stops in Megatron's WrappedTorchNorm), and the MoE router before megatron-core 0.17.
 """
 
 from __future__ import annotations
@@ -165,6 +168,22 @@ def _tensor_stand_ins() -> dict[str, Any]:
     return {"cuda": cuda, "type": type_}
 
 
+class _CpuAutocast(torch.autocast):
+    """Takes the place of torch.autocast: what is for a GPU is for the CPU."""
+
+    def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+
+def _bound_to_cpu(function: Any) -> dict[str, Any]:
+    bindings: dict[str, Any] = {"forward": torch.amp.custom_fwd, "backward": torch.amp.custom_bwd}
+    return {
+        # Under the decorator of Megatron's choice is the function itself.
+        name: staticmethod(bind(getattr(function, name).__wrapped__, device_type="cpu"))
+        for name, bind in bindings.items()
+    }
+
+
 def _random_stand_ins() -> dict[str, Any]:
     def get_cuda_rng_state(device: Any = "cuda", clone: bool = False, graph_safe: bool = False) -> torch.Tensor:
         return torch.get_rng_state()
@@ -213,11 +232,17 @@ def cpu_platform() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if _depth == 1:
                 # Imported first: what Megatron binds at import time is then torch's own.
-                import megatron.core.tensor_parallel.random as mcore_random
+                from megatron.core.tensor_parallel import layers
+                from megatron.core.tensor_parallel import random as mcore_random
+                from megatron.core.transformer.moe import moe_utils
 
                 _replace(stack, torch.cuda, _cuda_stand_ins())
                 _replace(stack, torch.Tensor, _tensor_stand_ins())
+                _replace(stack, torch, {"autocast": _CpuAutocast})
                 _replace(stack, mcore_random, _random_stand_ins())
+                for function in (layers.LinearWithFrozenWeight, layers.LinearWithGradAccumulationAndAsyncCommunication):
+                    _replace(stack, function, _bound_to_cpu(function))
+                _replace(stack, moe_utils, {"te_general_gemm": None})
                 stack.enter_context(_CudaMeansCpu())
             yield
     finally:

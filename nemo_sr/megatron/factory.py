@@ -74,6 +74,18 @@ def build_optimizer(
     else:
         optimizer = SRReplicatedOptimizer(make_optimizer, places, config, param_groups)
         optimizer.grad_stats_parallel_group = model_parallel_group
-    tp_group = getattr(pg_collection, "tp", None)
-    optimizer.tp_group = parallel_state.get_tensor_model_parallel_group() if tp_group is None else tp_group
+    optimizer.tp_group = _replica_group(param_groups, pg_collection)
     return optimizer
+
+
+def _replica_group(param_groups: list[dict[str, Any]], pg_collection: Any) -> Any:
+    """Return the group over whose ranks a parameter that is not cut by tensor parallelism is repeated.
+
+    The norm counts such parameters on its first rank only. Megatron takes the tensor-parallel group for experts too,
+    and would miss parameters where experts have another one.
+    """
+    if any(group.get("is_expert_parallel") for group in param_groups):
+        found = getattr(pg_collection, "expt_tp", None)
+        return parallel_state.get_expert_tensor_parallel_group() if found is None else found
+    found = getattr(pg_collection, "tp", None)
+    return parallel_state.get_tensor_model_parallel_group() if found is None else found

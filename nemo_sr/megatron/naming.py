@@ -3,9 +3,10 @@
 """What every parameter of a Megatron model is: its canonical name, and its block of the whole parameter.
 
 Both come from ``sharded_state_dict()``, which knows the tensor-parallel cut of every parameter. Its keys come in two
-forms: one key for all layers with the layer as a prepended axis, or a key a layer. Either gives the same names here,
-``decoder.layers.{global layer}.<rest>`` with that layer's own shape, so that noise does not depend on tensor, pipeline
-or virtual pipeline parallelism, on the form, or on vocabulary padding (rows at the end do not move the others).
+forms: one key for all layers (and for all experts of a layer) with the index as a prepended axis, or a key for each.
+Either gives the same names here, ``decoder.layers.{global layer}.<rest>`` and ``...experts.{global expert}.<rest>``
+with that layer's or expert's own shape, so that noise does not depend on tensor, pipeline, virtual pipeline or expert
+parallelism, on the form, or on vocabulary padding (rows at the end do not move the others).
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.P
         A place for every parameter that requires a gradient.
 
     Raises:
-        ValueError: a parameter is not in its model's sharded_state_dict(), or lies in a way that is not known here.
+        ValueError: a parameter is not in its model's sharded_state_dict(), or lies in a way that is not known here, as
+            those of Megatron's legacy GroupedMLP do.
     """
+    _refuse_grouped_experts(model_chunks)
     metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     places = {}
     for chunk in unwrap_model(list(model_chunks)):
@@ -80,10 +83,21 @@ def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.P
     return places
 
 
+def _refuse_grouped_experts(model_chunks: Sequence[torch.nn.Module]) -> None:
+    for module_name, module in (named for chunk in model_chunks for named in chunk.named_modules()):
+        if type(module).__name__ == "GroupedMLP":  # not imported: Megatron is about to remove it
+            raise ValueError(
+                f"every expert must have weights of its own, from which its noise takes its name; {module_name!r} is "
+                f"Megatron's legacy GroupedMLP, which keeps those of all local experts, transposed, in one tensor. Set "
+                f"moe_grouped_gemm=False (SequentialMLP), or install Transformer Engine and leave "
+                f"moe_use_legacy_grouped_gemm=False (TEGroupedMLP)."
+            )
+
+
 def _place(param: torch.nn.Parameter, entry: Any) -> ParameterPlace:
     built = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
     shards = list(nested_values(built)) if isinstance(built, dict) else list(built)
-    names = {canonical_layer_name(s.key, s.global_offset[: s.prepend_axis_num]) for s in shards}
+    names = {canonical_name(s.key, s.global_offset[: s.prepend_axis_num]) for s in shards}
     end = param.data_ptr()
     for shard in shards:
         if not shard.data.is_contiguous() or shard.data.data_ptr() != end:
@@ -108,26 +122,29 @@ def _place(param: torch.nn.Parameter, entry: Any) -> ParameterPlace:
     return ParameterPlace(names.pop(), pieces)
 
 
-def canonical_layer_name(key: str, prepended: Sequence[int]) -> str:
+def canonical_name(key: str, prepended: Sequence[int]) -> str:
     """Write the indices of prepended axes into a checkpoint key.
 
     Args:
         key: Key of a ShardedTensor.
-        prepended: Its offsets along the prepended axes: none, or the global layer.
+        prepended: Its offsets along the prepended axes: those of the global layer, the global expert, both or none.
 
     Returns:
-        The name with the global layer in it.
+        The name, with every index behind the part of the key that it counts: ``layers.`` or ``experts.``.
 
     Raises:
-        ValueError: there are more axes than ``layers`` without a number in the key (a mixture of experts has).
+        ValueError: there are more or fewer axes than parts of the key without an index.
     """
-    places = list(re.finditer(r"(?<![^.])layers\.(?!\d)", key))
-    if len(prepended) == 0:
-        return key
-    if len(prepended) != 1 or len(places) != 1:
+    num_parts = len(_COUNTED.findall(key))
+    if len(prepended) not in (0, num_parts):
         raise ValueError(
-            f"a checkpoint key may have one prepended axis, its layers; {key!r} has {len(prepended)}. "
-            "Mixtures of experts are not supported by adamw_sr yet: use another optimizer for this model."
+            f"a checkpoint key must have a prepended axis for each 'layers.' and 'experts.' in it that no index "
+            f"follows, or none; {key!r} has {len(prepended)}. Its noise cannot follow its elements: use another "
+            f"optimizer for this model."
         )
-    at = places[0].end()
-    return f"{key[:at]}{prepended[0]}.{key[at:]}"
+    indices = iter(prepended)
+    return _COUNTED.sub(lambda part: f"{part[0]}{next(indices)}." if prepended else part[0], key)
+
+
+# The keys of experts are "...mlp.experts.experts.<rest>": of a module, and of its experts.
+_COUNTED = re.compile(r"(?<![^.])(?:layers|experts)\.(?!\d|experts\.)")

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import (
-    HAVE_TE,
-    get_gpt_layer_local_spec,
-    get_gpt_layer_with_transformer_engine_spec,
-)
+from megatron.core.models.gpt.gpt_layer_specs import HAVE_TE, get_gpt_layer_with_transformer_engine_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from omegaconf import DictConfig
+
+from nemo_sr.models.norms import local_block_spec
 
 
 def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype) -> Any:
@@ -44,6 +42,7 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         init_method_std=model.init_method_std,
         tensor_model_parallel_size=model.tensor_model_parallel_size,
         pipeline_model_parallel_size=model.pipeline_model_parallel_size,
+        sequence_parallel=model.sequence_parallel,
         recompute_granularity=model.activations_checkpoint_granularity,
         recompute_method="uniform" if model.activations_checkpoint_granularity == "full" else None,
         recompute_num_layers=1 if model.activations_checkpoint_granularity == "full" else None,
@@ -89,7 +88,7 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
         )
     gpt = GPTModel(
         config,
-        get_gpt_layer_with_transformer_engine_spec() if use_te else get_gpt_layer_local_spec(),
+        get_gpt_layer_with_transformer_engine_spec() if use_te else local_block_spec(config, on_cpu=on_cpu),
         vocab_size=padded_vocab_size,
         max_sequence_length=model.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(),

@@ -149,6 +149,9 @@ class ModelConfig:
     pipeline_model_parallel_size: int = 1
     """Ranks that share the layers among them."""
 
+    sequence_parallel: bool = False
+    """Cut norms and dropout along the sequence over the tensor-parallel ranks: less memory for activations."""
+
     activations_checkpoint_granularity: Optional[str] = None
     """Recompute activations in the backward pass: null, "selective" or "full"."""
 

@@ -57,6 +57,16 @@ def check_layout(config: DictConfig) -> None:
             f"model.num_attention_heads must be a multiple of model.tensor_model_parallel_size; they are "
             f"{model.num_attention_heads} and {tp}. Change one of them."
         )
+    if model.sequence_parallel and tp == 1:
+        raise ConfigError(
+            "model.sequence_parallel=true needs model.tensor_model_parallel_size of 2 or more, whose ranks share each "
+            "sequence; it is 1. Change one of them."
+        )
+    if model.sequence_parallel and model.encoder_seq_length % tp:
+        raise ConfigError(
+            f"model.encoder_seq_length must be a multiple of model.tensor_model_parallel_size with "
+            f"model.sequence_parallel=true; they are {model.encoder_seq_length} and {tp}. Change one of them."
+        )
     ffn = model.ffn_hidden_size
     if ffn is not None and ffn % tp:
         raise ConfigError(

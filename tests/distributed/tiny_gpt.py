@@ -6,43 +6,48 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import zlib
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+import nemo_sr
 from nemo_sr.megatron.naming import place_parameters
+from nemo_sr.models.norms import local_block_spec
 
 VOCABULARY, LENGTH, SAMPLES = 96, 16, 4
 ODD_VOCABULARY, MOST_ROWS = 257, 264
 
 
-def start_groups(*sizes, **options):
-    """Start torch.distributed anew, with Megatron's groups for a layout.
+_started = {"store": None, "times": 0, "layout": None}
 
-    A gloo group has threads of its own, which poll: those of earlier layouts would take the time of the present one.
+
+def start_groups(*sizes, **options):
+    """Start torch.distributed anew, with Megatron's groups for a layout, unless the present ones are for the same.
+
+    Every gloo group has threads, which poll: those of earlier layouts would take the time of the present one.
     """
-    global _store, _starts
-    _store = _store or dist.distributed_c10d._get_default_store()
-    _starts += 1
+    wanted = (sizes, tuple(options.items()))
+    if _started["layout"] == wanted:
+        return
+    store = _started["store"] or dist.distributed_c10d._get_default_store()
+    times = _started["times"] + 1
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    parallel_state.destroy_model_parallel()
-    gc.collect()  # a model keeps its groups
+    parallel_state.destroy_model_parallel()  # which only forgets the groups
+    gc.collect()
     dist.barrier()
     dist.destroy_process_group()
-    dist.init_process_group("gloo", store=dist.PrefixStore(str(_starts), _store), rank=rank, world_size=world_size)
+    dist.init_process_group("gloo", store=dist.PrefixStore(str(times), store), rank=rank, world_size=world_size)
     parallel_state.initialize_model_parallel(*sizes, **options)
-
-
-_store, _starts = None, 0
+    _started.update(store=store, times=times, layout=wanted)
 
 
 def build_model(
@@ -52,16 +57,27 @@ def build_model(
     distributed=True,
     grad_in_fp32=False,
     swiglu=False,
-    fp32_norms=False,
+    fp32_params=(),
     overlap=False,
     layers=2,
     vp=None,
     query_groups=None,
     vocabulary=VOCABULARY,
     bucket_size=None,
+    normalization="LayerNorm",
+    sequence_parallel=False,
+    experts=None,
+    dispatcher="allgather",
+    grouped_gemm=False,
+    ep=1,
+    etp=None,
+    bias=True,
+    dtype=torch.bfloat16,
+    autocast=False,
+    recompute=False,
 ):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
-    start_groups(tp, pp, vp)
+    start_groups(tp, pp, vp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp)
     model_parallel_cuda_manual_seed(1)
     config = TransformerConfig(
         num_layers=layers,
@@ -70,12 +86,27 @@ def build_model(
         num_attention_heads=4,
         num_query_groups=query_groups,
         use_cpu_initialization=True,
-        bf16=True,
-        params_dtype=torch.bfloat16,
-        pipeline_dtype=torch.bfloat16,
+        bf16=dtype == torch.bfloat16,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        enable_autocast=autocast,
+        autocast_dtype=torch.bfloat16,
+        add_bias_linear=bias,
+        recompute_granularity="full" if recompute else None,
+        recompute_method="uniform" if recompute else None,
+        recompute_num_layers=1 if recompute else None,
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
         virtual_pipeline_model_parallel_size=vp,
+        sequence_parallel=sequence_parallel,
+        normalization=normalization,
+        qk_layernorm=normalization == "RMSNorm",
+        num_moe_experts=experts,
+        moe_router_topk=2,
+        moe_token_dispatcher_type=dispatcher,
+        moe_grouped_gemm=grouped_gemm,
+        expert_model_parallel_size=ep,
+        expert_tensor_parallel_size=etp,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         gated_linear_unit=swiglu,
@@ -89,7 +120,7 @@ def build_model(
     ddp_config = DistributedDataParallelConfig(
         use_distributed_optimizer=distributed,
         grad_reduce_in_fp32=grad_in_fp32,
-        overlap_grad_reduce=overlap,
+        overlap_grad_reduce=overlap or bucket_size is not None,  # Megatron makes one bucket otherwise
         overlap_param_gather=overlap,
         bucket_size=bucket_size,
     )
@@ -98,7 +129,7 @@ def build_model(
         where = {"ignore_virtual": False, "vp_stage": stage} if vp else {}
         gpt = GPTModel(
             config,
-            get_gpt_layer_local_spec(),
+            local_block_spec(config, on_cpu=True, vp_stage=stage if vp else None),
             vocab_size=-(-vocabulary // (2 * tp)) * 2 * tp,
             max_sequence_length=LENGTH,
             pre_process=parallel_state.is_pipeline_first_stage(**where),
@@ -106,11 +137,10 @@ def build_model(
             position_embedding_type="learned_absolute",
             share_embeddings_and_output_weights=True,
             vp_stage=stage if vp else None,
-        ).bfloat16()
-        if fp32_norms:
-            for name, param in gpt.named_parameters():
-                if "layernorm" in name:
-                    param.data = param.data.float()
+        ).to(dtype)
+        for name, param in gpt.named_parameters():
+            if any(part in name for part in fp32_params):
+                param.data = param.data.float()
         chunks.append(DistributedDataParallel(config, ddp_config, gpt, disable_bucketing=stage > 0))
     return torch.nn.ModuleList(chunks) if vp else chunks[0]
 
@@ -175,6 +205,42 @@ def whole_shapes(model):
     return {place.name: place.pieces[0].global_shape for place in place_parameters(model_chunks(model)).values()}
 
 
+def single_process(shapes, *, fp32=()):
+    """Ten steps of AdamWSR on whole parameters: what every layout must give.
+
+    Args:
+        shapes: {name: shape} of the whole model.
+        fp32: Parts of the names of the parameters that are in FP32.
+
+    Returns:
+        The digest of weights and moments, that of the weights alone, and the gradients' norms.
+    """
+    params = {}
+    for name, shape in shapes.items():
+        weight = whole_tensor(name, shape, "weight")
+        params[name] = torch.nn.Parameter(weight.float() if any(part in name for part in fp32) else weight)
+    optimizer = nemo_sr.AdamWSR(
+        params.items(),
+        lr=3e-3,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        seed=11,
+        exp_avg_rounding="stochastic",
+        fp32_params="plain",
+    )
+    norms = []
+    for step in range(10):
+        for name, param in params.items():
+            param.decoupled_grad = whole_tensor(name, param.shape, "gradient", step)
+        norms.append(math.sqrt(sum(p.decoupled_grad.double().square().sum().item() for p in params.values())))
+        optimizer.grad_scale = min(1.0, 1.0 / (norms[-1] + 1e-6))
+        optimizer.step()
+    whole = {"weight": {name: param.detach() for name, param in params.items()}}
+    for moment in ("exp_avg", "exp_avg_sq"):
+        whole[moment] = {name: optimizer.state[param][moment] for name, param in params.items()}
+    return digest(whole), digest({"weight": whole["weight"]}), norms
+
+
 def _cut(place, kind, step=0):
     pieces = place.pieces
     flat = whole_tensor(place.name, pieces[0].global_shape, kind, step).flatten()
@@ -194,25 +260,32 @@ def inject_gradients(model, step):
         param.main_grad.copy_(_cut(place, "gradient", step).view(param.shape))
 
 
-def gathered(model, optimizer=None):
+def inner_params(optimizer):
+    """Return every parameter that is stepped on this rank, with the AdamWSR that steps it."""
+    inner = [part.optimizer for part in optimizer.chained_optimizers if part.optimizer is not None]
+    return [(each, param) for each in inner for group in each.param_groups for param in group["params"]]
+
+
+def gathered(model, optimizer=None, *, gradients=False):
     """Assemble the whole weights and moments from all ranks; two ranks that hold an element must hold the same bits.
 
     Returns:
-        {"weight": {name: tensor}} on every rank, and with `optimizer` "exp_avg" and "exp_avg_sq" too.
+        {"weight": {name: tensor}} on every rank, with `gradients` "gradient" too (which data-parallel ranks do not
+        share with the distributed optimizer), and with `optimizer` "exp_avg" and "exp_avg_sq".
     """
     places = place_parameters(model_chunks(model))
     mine = []
     for param, place in places.items():
         indices = torch.cat([piece.index() for piece in place.pieces])
         mine.append(("weight", place.name, place.pieces[0].global_shape, indices, param.detach().flatten()))
-    inner = optimizer.optimizer if optimizer else None
-    for group in inner.param_groups if optimizer else ():
-        for param in group["params"]:
-            binding = inner._bindings[param]
-            indices = torch.cat([layout.index() for layout in binding.layouts])
-            for moment in ("exp_avg", "exp_avg_sq"):
-                value = inner.state[param][moment].flatten()
-                mine.append((moment, binding.name, binding.layouts[0].global_shape, indices, value))
+        if gradients:
+            mine.append(("gradient", place.name, place.pieces[0].global_shape, indices, param.main_grad.flatten()))
+    for inner, param in inner_params(optimizer) if optimizer else ():
+        binding = inner._bindings[param]
+        indices = torch.cat([layout.index() for layout in binding.layouts])
+        for moment in ("exp_avg", "exp_avg_sq"):
+            value = inner.state[param][moment].flatten()
+            mine.append((moment, binding.name, binding.layouts[0].global_shape, indices, value))
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     whole, seen = {}, {}
@@ -240,41 +313,47 @@ def digest(whole):
     return sha.hexdigest()
 
 
-def train(model, optimizer, steps, first_step=0):
-    """Run real training steps on the same global batch in every layout; returns the mean loss of each step."""
+def accumulate_gradients(model, step):
+    """Run the schedule on the same global batch in every layout, forward and backward; returns the mean loss."""
     dp, rank = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-    run = get_forward_backward_func()
-    losses = []
+    generator = torch.Generator().manual_seed(step % 2)
+    tokens = torch.randint(0, VOCABULARY, (SAMPLES, LENGTH + 1), generator=generator)
+    batches = iter(tokens.chunk(dp)[rank].split(2))
+
+    def forward_step(batches, chunk):
+        batch = next(batches)
+        inputs, labels = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+        mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
+        output = chunk(inputs, torch.arange(LENGTH).expand_as(inputs), mask, labels=labels)
+
+        def loss_func(losses):
+            loss = losses.float().mean()
+            return loss, {"loss": loss.detach().clone()}
+
+        return output, loss_func
+
+    model.zero_grad_buffer()
+    reports = get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=batches,
+        model=[model],
+        num_microbatches=SAMPLES // dp // 2,
+        seq_length=LENGTH,
+        micro_batch_size=2,
+        forward_only=False,
+    )
+    mean = torch.tensor([sum(r["loss"].item() for r in reports), len(reports)], dtype=torch.float64)
+    dist.all_reduce(mean)
+    return (mean[0] / mean[1]).item()
+
+
+def train(model, optimizer, steps, first_step=0):
+    """Run real training steps; returns the mean loss and the gradients' norm of each step."""
+    losses, norms = [], []
     for step in range(first_step, first_step + steps):
-        generator = torch.Generator().manual_seed(step % 2)
-        tokens = torch.randint(0, VOCABULARY, (SAMPLES, LENGTH + 1), generator=generator)
-        batches = iter(tokens.chunk(dp)[rank].split(2))
-
-        def forward_step(batches, chunk):
-            batch = next(batches)
-            inputs, labels = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
-            mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
-            output = chunk(inputs, torch.arange(LENGTH).expand_as(inputs), mask, labels=labels)
-
-            def loss_func(losses):
-                loss = losses.float().mean()
-                return loss, {"loss": loss.detach().clone()}
-
-            return output, loss_func
-
-        model.zero_grad_buffer()
         optimizer.zero_grad()
-        reports = run(
-            forward_step_func=forward_step,
-            data_iterator=batches,
-            model=[model],
-            num_microbatches=SAMPLES // dp // 2,
-            seq_length=LENGTH,
-            micro_batch_size=2,
-            forward_only=False,
-        )
-        assert optimizer.step()[0]
-        mean = torch.tensor([sum(r["loss"].item() for r in reports), len(reports)], dtype=torch.float64)
-        dist.all_reduce(mean)
-        losses.append((mean[0] / mean[1]).item())
-    return losses
+        losses.append(accumulate_gradients(model, step))
+        updated, norm, _ = optimizer.step()
+        assert updated
+        norms.append(norm)
+    return losses, norms

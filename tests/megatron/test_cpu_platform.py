@@ -10,10 +10,13 @@ import megatron.core.optimizer.distrib_optimizer
 import megatron.core.tensor_parallel.random as mcore_random
 import pytest
 import torch
+from megatron.core.tensor_parallel import layers
+from megatron.core.transformer.moe import moe_utils
 
 from nemo_sr.megatron import cpu_platform
 
-OWNERS = [torch.cuda, torch.Tensor, torch.nn.Module, mcore_random, torch]
+FUNCTIONS = [layers.LinearWithFrozenWeight, layers.LinearWithGradAccumulationAndAsyncCommunication]
+OWNERS = [torch.cuda, torch.Tensor, torch.nn.Module, torch, torch.amp, mcore_random, layers, moe_utils, *FUNCTIONS]
 
 
 def snapshot() -> list[dict]:
@@ -98,7 +101,7 @@ def test_every_stand_in_is_an_object_of_its_own():
         for name, value in now.items()
         if old.get(name) is not value
     ]
-    assert len(new) == len({id(value) for value in new}) == 16
+    assert len(new) == len({id(value) for value in new}) == 21
 
 
 def test_another_thread_is_refused_while_one_is_inside():
@@ -119,13 +122,40 @@ def test_another_thread_is_refused_while_one_is_inside():
     assert "another thread" in errors[0]
 
 
-def test_refused_once_cuda_has_been_initialised(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "_initialized", True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    before = snapshot()
-    with pytest.raises(RuntimeError, match="CUDA has not been initialised"), cpu_platform():
-        pass
-    assert_same(before, snapshot())
+def test_refused_once_cuda_has_been_initialised():
+    # torch's own functions; what they ask is answered as a driver with one GPU would.
+    program = (
+        "import torch\n"
+        "from nemo_sr.megatron import cpu_platform\n"
+        "with cpu_platform(): pass\n"  # imports Megatron, which would use the driver
+        "torch._C._cuda_getDeviceCount = lambda: 1\n"
+        "with cpu_platform(): assert not torch.cuda.is_available()\n"
+        "assert torch.cuda.is_available() and not torch.cuda.is_initialized()\n"
+        "torch.cuda._initialized = True\n"
+        "assert torch.cuda.is_available() and torch.cuda.is_initialized()\n"
+        "before = dict(vars(torch.cuda))\n"
+        "try:\n"
+        "    with cpu_platform(): print('entered')\n"
+        "except RuntimeError as error: print(error)\n"
+        "assert dict(vars(torch.cuda)) == before\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120, capture_output=True, text=True
+    )
+    assert "CUDA has not been initialised" in result.stdout
+    assert "CUDA_VISIBLE_DEVICES=''" in result.stdout
+
+
+def test_autocast_for_a_gpu_is_autocast_on_the_cpu():
+    x = torch.ones(2, 2)
+    with cpu_platform():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert (x @ x).dtype == torch.bfloat16
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert (x @ x).dtype == torch.bfloat16
+        with torch.autocast("cuda", enabled=False):
+            assert (x @ x).dtype == torch.float32
+        assert isinstance(torch.autocast("cuda"), torch.amp.autocast_mode.autocast)
 
 
 def test_works_when_megatron_is_imported_inside():

@@ -15,7 +15,7 @@ from megatron.core.optimizer.optimizer import ChainedOptimizer, FP32Optimizer
 
 import nemo_sr.megatron
 from nemo_sr.megatron.hooks import check_megatron
-from nemo_sr.megatron.naming import ParameterPlace, canonical_layer_name
+from nemo_sr.megatron.naming import ParameterPlace, canonical_name
 from nemo_sr.megatron.refusals import REFUSALS, refuse_unsupported
 
 
@@ -137,15 +137,32 @@ def test_refused_by_name(what):
 
 def test_both_forms_of_keys_give_one_name():
     name = "decoder.layers.3.mlp.linear_fc1.weight"
-    assert canonical_layer_name("decoder.layers.mlp.linear_fc1.weight", (3,)) == name
-    assert canonical_layer_name(name, ()) == name
-    assert canonical_layer_name("embedding.word_embeddings.weight", ()) == "embedding.word_embeddings.weight"
+    assert canonical_name("decoder.layers.mlp.linear_fc1.weight", (3,)) == name
+    assert canonical_name(name, ()) == name
+    assert canonical_name("embedding.word_embeddings.weight", ()) == "embedding.word_embeddings.weight"
 
 
-@pytest.mark.parametrize(("key", "axes"), [("decoder.layers.experts.weight", (3, 1)), ("decoder.weight", (3,))])
+def test_every_form_of_an_experts_key_gives_one_name():
+    name = "decoder.layers.3.mlp.experts.experts.1.linear_fc1.weight"
+    assert canonical_name("decoder.layers.mlp.experts.experts.linear_fc1.weight", (3, 1)) == name
+    assert canonical_name("decoder.layers.3.mlp.experts.experts.linear_fc1.weight", (1,)) == name
+    assert canonical_name(name, ()) == name
+    shared = "decoder.layers.3.mlp.shared_experts.linear_fc1.weight"
+    assert canonical_name("decoder.layers.mlp.shared_experts.linear_fc1.weight", (3,)) == shared
+
+
+@pytest.mark.parametrize(
+    ("key", "axes"),
+    [
+        ("decoder.layers.mlp.experts.experts.linear_fc1.weight", (3,)),
+        ("decoder.layers.3.mlp.linear_fc1.weight", (3,)),
+        ("decoder.layers.weight", (3, 1)),
+        ("decoder.weight", (3,)),
+    ],
+)
 def test_unknown_prepended_axes_are_refused(key, axes):
-    with pytest.raises(ValueError, match="Mixtures of experts"):
-        canonical_layer_name(key, axes)
+    with pytest.raises(ValueError, match=f"'{key}' has {len(axes)}"):
+        canonical_name(key, axes)
 
 
 def test_a_range_across_two_pieces_is_cut_at_their_border():

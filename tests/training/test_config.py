@@ -136,6 +136,12 @@ def test_what_hydra_refuses_is_reworded(words, message):
         (["trainer.devices=4", "model.tensor_model_parallel_size=4", "model.num_attention_heads=2"], "are 2 and 4"),
         (["trainer.devices=4", "model.pipeline_model_parallel_size=4"], "model.num_layers .* are 2 and 4"),
         (["model.hidden_size=65"], "are 65 and 4"),
+        (["model.sequence_parallel=true"], "needs model.tensor_model_parallel_size of 2 or more.* it is 1"),
+        (
+            ["model.sequence_parallel=true", "model.tensor_model_parallel_size=2", "model.encoder_seq_length=63"],
+            "model.encoder_seq_length must be a multiple .* are 63 and 2",
+        ),
+        (["model.sequence_parallel=maybe"], "is not a valid bool"),
         (["optim.sched.min_lr=1"], "below optim.lr"),
         (["optim.sched.warmup_steps=20"], r"20 \+ 0 and 20"),
         (["trainer.val_check_interval=0"], r"at least 1; it is 0\. Give .* \(the default is 100\)"),

@@ -18,7 +18,10 @@ from nemo_sr.training.launch import free_port
 from nemo_sr.training.resume import checkpoint_name
 
 # One process starts all runs of a file: it takes longer than such a run.
-CUTS = {"tp2": ["model.tensor_model_parallel_size=2"], "pp2": ["model.pipeline_model_parallel_size=2"]}
+CUTS = {
+    "tp2": ["model.tensor_model_parallel_size=2", "model.sequence_parallel=true"],
+    "pp2": ["model.pipeline_model_parallel_size=2"],
+}
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 
 

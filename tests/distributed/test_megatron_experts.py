@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Mixtures of experts on real gloo ranks: experts have data-parallel groups and an optimizer of their own."""
+
+import math
+
+import pytest
+import tiny_gpt as gpt
+
+BIASED = ["plain", "replicated", "mixed"]
+FP32 = {"mixed": ("router",)}
+CASES = [
+    *((layout, variant) for layout in ("dp2", "ep2", "tp2ep2") for variant in BIASED),
+    *((layout, variant) for layout in ("dp4ep2", "dp4ep4", "pp2ep2", "dp2tp2ep2") for variant in BIASED),
+    ("dp2tp2etp2ep2", "unbiased"),
+]
+GOLDEN_LAYER = [
+    *(
+        f"mlp.experts.experts.{expert}.{linear}.{kind}"
+        for expert in range(4)
+        for linear in ("linear_fc1", "linear_fc2")
+        for kind in ("bias", "weight")
+    ),
+    "mlp.linear_fc1.layer_norm_bias",
+    "mlp.linear_fc1.layer_norm_weight",
+    "mlp.router.bias",
+    "mlp.router.weight",
+    "self_attention.linear_proj.bias",
+    "self_attention.linear_proj.weight",
+    "self_attention.linear_qkv.bias",
+    "self_attention.linear_qkv.layer_norm_bias",
+    "self_attention.linear_qkv.layer_norm_weight",
+    "self_attention.linear_qkv.weight",
+]
+GOLDEN_REST = [
+    "decoder.final_layernorm.bias",
+    "decoder.final_layernorm.weight",
+    "embedding.position_embeddings.weight",
+    "embedding.word_embeddings.weight",
+]
+
+
+@pytest.fixture(scope="module")
+def found(everything):
+    return everything["experts"]
+
+
+@pytest.fixture(scope="module")
+def expected(found):
+    return {
+        variant: gpt.single_process(found["one"][variant]["shapes"], fp32=FP32.get(variant, ()))
+        for variant in (*BIASED, "unbiased")
+    }
+
+
+@pytest.mark.parametrize("variant", [*BIASED, "unbiased"])
+def test_one_rank_is_bit_equal_to_the_optimizer_without_megatron(found, expected, variant):
+    digest, _, norms = expected[variant]
+    assert found["one"][variant]["digest"] == digest
+    assert found["one"][variant]["norms"] == pytest.approx(norms, rel=1e-12)
+
+
+@pytest.mark.parametrize(("layout", "variant"), CASES)
+def test_ten_steps_are_bit_equal_to_one_process(found, expected, layout, variant):
+    digest, _, norms = expected[variant]
+    assert found[layout][variant]["digest"] == digest
+    assert min(norms) > 1  # so that clipping took part in the digests
+    assert found[layout][variant]["norms"] == pytest.approx(norms, rel=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "variant"),
+    [*(("dp2tp2pp2ep2", variant) for variant in BIASED), ("dp2tp2pp2etp2ep2", "unbiased")],
+)
+def test_eight_ranks_are_bit_equal_to_one_process(eight_ranks, expected, layout, variant):
+    digest, _, norms = expected[variant]
+    assert eight_ranks["experts"][layout][variant]["digest"] == digest
+    assert eight_ranks["experts"][layout][variant]["norms"] == pytest.approx(norms, rel=1e-12)
+
+
+@pytest.mark.parametrize("form", ["prepended axes", "keys per layer"])
+def test_names_are_the_golden_ones_in_both_forms_of_keys(found, form):
+    golden = GOLDEN_REST + [f"decoder.layers.{layer}.{rest}" for layer in range(2) for rest in GOLDEN_LAYER]
+    assert found["names"][form] == sorted(golden)
+
+
+# Tensor parallelism sums activations in another order. In BF16 that moves the router's scores, and a token whose
+# experts nearly tie then goes to another one.
+@pytest.mark.parametrize(("layout", "tolerance"), [("ep2", 1e-2), ("tp2ep2", 2e-2)])
+def test_real_training_agrees_with_experts_that_every_rank_holds(found, layout, tolerance):
+    losses = found[layout]["losses"]
+    assert losses[-1] < losses[0] - 0.5
+    assert losses == pytest.approx(found["dp2"]["losses"], abs=tolerance)
+    # The first step's norm is of one model on one batch: experts' gradients are scaled and reduced as the others are.
+    assert found[layout]["norms"][0] == pytest.approx(found["dp2"]["norms"][0], rel=1e-2)
+
+
+@pytest.mark.parametrize("variant", ["plain", "replicated"])
+def test_a_gradient_that_is_not_finite_skips_the_step_of_every_optimizer_on_every_rank(found, variant):
+    skipped = found["ep2"][f"skipped {variant}"]
+    assert skipped["results"] == [[False, False, None]] * 2
+    assert skipped["same"]
+    assert skipped["steps"] == [1]
+    assert skipped["after"]
+    in_one_expert = found["ep2"][f"skipped {variant} by one expert"]
+    assert in_one_expert == [[False, math.inf]] * 2
+
+
+@pytest.mark.parametrize(
+    "case", ["resumed plain dp_reshardable", "resumed plain fully_reshardable", "resumed replicated dp_reshardable"]
+)
+def test_a_resumed_run_is_bit_equal(found, case):
+    resumed = found["ep2"][case]
+    assert resumed["found"] == resumed["expected"]
+
+
+def test_experts_in_one_tensor_are_refused_by_name(found):
+    assert "GroupedMLP" in found["grouped"]
+    assert "moe_grouped_gemm=False" in found["grouped"]
