@@ -16,7 +16,7 @@ from nemo_sr.dtensor import map_local, place_like
 from nemo_sr.options import normalize_options
 from nemo_sr.rounding import round_nearest
 
-_OPTIONS_OF_OTHERS = ("amsgrad", "foreach", "fused", "differentiable", "decoupled_weight_decay", "capturable")
+_OPTIONS_OF_OTHERS = ("amsgrad", "foreach", "fused", "differentiable", "decoupled_weight_decay")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -59,7 +59,8 @@ def prepare_state_dict(
         names += present["param_names"]
         _prepare_group(group, present, rename)
     saved = [state_dict["state"].get(saved_id, {}) for saved_id in saved_ids]
-    states = [_copy_state(*triple) for triple in zip(saved, params, names, strict=True)]
+    capturable = [group["capturable"] for group in present_groups for _ in group["params"]]
+    states = [_copy_state(*four) for four in zip(saved, params, names, capturable, strict=True)]
     rounded = [
         name
         for old, new, name in zip(saved, states, names, strict=True)
@@ -81,8 +82,16 @@ def _prepare_group(group: dict[str, Any], present: Mapping[str, Any], rename: Ma
         for option in _OPTIONS_OF_OTHERS:
             group.pop(option, None)
     group.pop("param_names", None)
+    # How this process runs, not what it computes.
+    group["capturable"] = present["capturable"]
+    lr = group.get("lr", present["lr"])
+    if group["capturable"] and isinstance(present["lr"], Tensor):
+        # A graph would repeat a float, and cannot read a tensor on the host.
+        dtype = lr.dtype if isinstance(lr, Tensor) else torch.float64
+        group["lr"] = torch.as_tensor(lr, dtype=dtype, device=present["lr"].device)
     for option, value in present.items():
-        group.setdefault(option, value)
+        if option != "step":  # the mirror of the steps that the present state has taken
+            group.setdefault(option, value)
     group["param_names"] = list(present["param_names"])
     normalize_options(group)
 
@@ -122,7 +131,7 @@ def _check_names(group: Mapping[str, Any], present: Sequence[str], rename: Mappi
             )
 
 
-def _copy_state(saved: Mapping[str, Any], param: Tensor, name: str) -> dict[str, Any]:
+def _copy_state(saved: Mapping[str, Any], param: Tensor, name: str, capturable: bool) -> dict[str, Any]:
     if not saved:
         return {}
     if not {"step", *_MOMENTS} <= set(saved):
@@ -131,7 +140,8 @@ def _copy_state(saved: Mapping[str, Any], param: Tensor, name: str) -> dict[str,
             "Load the state of an Adam-like optimizer."
         )
     # Through int: under another default dtype torch.as_tensor would round a float step.
-    state: dict[str, Any] = {"step": torch.tensor(int(saved["step"]), dtype=torch.int64, device="cpu")}
+    device = param.device if capturable else "cpu"
+    state: dict[str, Any] = {"step": torch.tensor(int(saved["step"]), dtype=torch.int64, device=device)}
     for key in _MOMENTS:
         value = saved[key].detach()
         if value.shape != param.shape:

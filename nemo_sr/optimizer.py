@@ -16,12 +16,13 @@ from nemo_sr.binding import Binding, canonical_name, check_bindings
 from nemo_sr.diagnostics import RoundingReport, add_reports, report_step, warn_of_stalls
 from nemo_sr.dtensor import layout_of, local_tensor
 from nemo_sr.gradients import find_grad
-from nemo_sr.kernels import choose_backend
+from nemo_sr.kernels import capturable_twin, choose_backend, is_capturing
 from nemo_sr.layout import ShardLayout
 from nemo_sr.loading import prepare_state_dict
 from nemo_sr.noise import NOISE_VERSION, noise_key
-from nemo_sr.options import check_grad_scale, normalize_options
-from nemo_sr.update import ParamShard, StepOptions, StepScalars
+from nemo_sr.options import capturable_options, check_grad_scale, normalize_options, step_options
+from nemo_sr.state import check_capture, fresh_state
+from nemo_sr.update import CapturableOptions, ParamShard, StepOptions
 
 
 class AdamWSR(Optimizer):
@@ -46,7 +47,9 @@ class AdamWSR(Optimizer):
             rounded to nearest stalls; at beta2 = 0.999 it ends 73 % short.
         fp32_params: "error" refuses FP32 parameters; "plain" steps them in FP32 AdamW.
         maximize: Ascend instead of descend.
-        capturable: For CUDA graphs; needs a backend that keeps the step on the device.
+        capturable: For CUDA graphs: the step is counted on the parameters' device, and with the Triton backend the host
+            reads neither it nor a tensor ``lr`` or ``grad_scale``. A graph reads these anew at each replay and repeats
+            what was a float. Take a step or more before the capture; the bits are the same with and without.
         backend: "auto", "reference", "cpu" or "triton". All give the same bits.
 
     Raises:
@@ -179,11 +182,7 @@ class AdamWSR(Optimizer):
             group["param_names"] = [self.name_of(member) for member in group["params"]]
 
     def name_of(self, param: Tensor) -> str:
-        """Return the canonical name under which a parameter draws its noise.
-
-        Raises:
-            ValueError: ``param`` is not in the optimizer.
-        """
+        """Return the canonical name under which a parameter draws its noise; ValueError for one of no group."""
         return self._binding(param).name
 
     def initialize_state(self, param: Tensor) -> None:
@@ -194,7 +193,8 @@ class AdamWSR(Optimizer):
         """
         self._binding(param)
         if not self.state[param]:
-            self.state[param].update(_fresh_state(param))
+            group = next(group for group, member in self._groups_and_params() if member is param)
+            self.state[param].update(fresh_state(param, capturable=group["capturable"]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, ``decoupled_grad`` among them; see torch.optim.Optimizer.zero_grad."""
@@ -235,24 +235,39 @@ class AdamWSR(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         check_grad_scale(self.grad_scale)
+        if is_capturing():
+            self._check_capture()
         work = list(self._pending())
-        together: dict[int, tuple[StepOptions, list[ParamShard]]] = {}
+        together: dict[int, tuple[StepOptions | CapturableOptions, list[ParamShard], list[Tensor]]] = {}
         copies: list[tuple[Tensor, Tensor]] = []
         for group, param, grad, options in work:
             self.initialize_state(param)
             state = self.state[param]
+            if isinstance(options, CapturableOptions):
+                state["step"] = state["step"].to(param.device)
             shard = self._shard(group, param, grad, state)
             pairs = ((param, shard.weight), (state["exp_avg"], shard.exp_avg), (state["exp_avg_sq"], shard.exp_avg_sq))
             copies += [(local_tensor(t), flat) for t, flat in pairs if not local_tensor(t).is_contiguous()]
-            together.setdefault(id(options), (options, []))[1].append(shard)
-        for options, shards in together.values():
-            self._backend(shards, options)
+            _, shards, steps = together.setdefault(id(options), (options, [], []))
+            shards.append(shard)
+            steps.append(state["step"])
+        for options, shards, steps in together.values():
+            if isinstance(options, StepOptions):
+                self._backend(shards, options)
+            else:
+                twin = capturable_twin(self._backend, steps[0].device)
+                assert twin is not None
+                twin(shards, steps, options)
         for tensor, result in copies:
             tensor.copy_(result.view(tensor.shape))
-        for group, param, _, options in work:
-            self.state[param]["step"] += 1
-            # Megatron looks for the step here.
-            group["step"] = max(options.step, group.get("step", 0))
+        for _, _, steps in together.values():
+            torch._foreach_add_(steps, 1)
+        for group, _, _, options in work:
+            # Megatron looks for the step here; a capturable group's is the device's alone.
+            if isinstance(options, StepOptions):
+                group["step"] = max(options.step, group.get("step", 0))
+            else:
+                group.pop("step", None)
         self.grad_scale = 1.0
         return loss
 
@@ -272,10 +287,11 @@ class AdamWSR(Optimizer):
         """
         check_grad_scale(self.grad_scale)
         reports: list[dict[str, RoundingReport]] = [{} for _ in self.param_groups]
-        for group, param, grad, options in self._pending():
+        for group, param, grad, options in self._pending(on_host=True):
             if param.dtype != torch.bfloat16:
                 continue
-            state = self.state.get(param) or _fresh_state(param)
+            assert isinstance(options, StepOptions)
+            state = self.state.get(param) or fresh_state(param, capturable=False)
             report = report_step(self._shard(group, param, grad, state), options)
             number = next(i for i, known in enumerate(self.param_groups) if known is group)
             reports[number] = add_reports([reports[number], report])
@@ -344,35 +360,36 @@ class AdamWSR(Optimizer):
         key = noise_key(group["seed"], self.name_of(param))
         return ParamShard(weight, gradient, exp_avg, exp_avg_sq, key, self._bindings[param].layouts)
 
-    def _pending(self) -> Iterator[tuple[dict[str, Any], Tensor, Tensor, StepOptions]]:
+    def _pending(
+        self, *, on_host: bool = False
+    ) -> Iterator[tuple[dict[str, Any], Tensor, Tensor, StepOptions | CapturableOptions]]:
         """Check everything that has a gradient; yield group, parameter, gradient, and the options of its step."""
         if not self._bindings_checked:
             check_bindings(self._bindings.values())
             self._bindings_checked = True
         for group in self.param_groups:
-            normalize_options(group)
-            options: dict[int, StepOptions] = {}
+            normalize_options(group, read_lr=not group["capturable"])
+            known: dict[int | torch.device, StepOptions | CapturableOptions] = {}
             for param in group["params"]:
                 name = self.name_of(param)
                 if (grad := find_grad(name, param, self.state.get(param, {}))) is None:
                     continue
                 self._require_supported_dtype(name, param)
+                if group["capturable"] and not on_host and capturable_twin(self._backend, param.device):
+                    if param.device not in known:
+                        known[param.device] = capturable_options(group, self.grad_scale)
+                    yield group, param, grad, known[param.device]
+                    continue
                 step = int(self.state.get(param, {}).get("step", 0)) + 1
-                if step not in options:
-                    options[step] = self._options(group, step)
-                yield group, param, grad, options[step]
+                if step not in known:
+                    known[step] = step_options(group, step, self.grad_scale)
+                yield group, param, grad, known[step]
 
-    def _options(self, group: dict[str, Any], step: int) -> StepOptions:
-        scalars = StepScalars.of_step(
-            step,
-            lr=float(group["lr"]),
-            betas=group["betas"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            grad_scale=self.grad_scale,
-        )
-        roundings = (group["exp_avg_rounding"], group["exp_avg_sq_rounding"])
-        return StepOptions(step, scalars, *roundings, maximize=group["maximize"])
+    def _check_capture(self) -> None:
+        for group, param in self._groups_and_params():
+            name, state = self.name_of(param), self.state.get(param, {})
+            if find_grad(name, param, state) is not None:
+                check_capture(name, param, group, state, self._backend)
 
     def _require_supported_dtype(self, name: str, param: Tensor) -> None:
         if param.dtype == torch.bfloat16 or (param.dtype == torch.float32 and self._fp32_params == "plain"):
@@ -381,10 +398,3 @@ class AdamWSR(Optimizer):
         if param.dtype == torch.float32 and type(self) is AdamWSR:
             advice += ', or pass fp32_params="plain" to step FP32 parameters in plain FP32 AdamW'
         raise TypeError(f"{type(self).__name__} needs bfloat16 parameters; {name!r} is {param.dtype}. {advice}.")
-
-
-def _fresh_state(param: Tensor) -> dict[str, Tensor]:
-    def zeros() -> Tensor:
-        return torch.zeros_like(param, memory_format=torch.contiguous_format)
-
-    return {"step": torch.zeros((), dtype=torch.int64, device="cpu"), "exp_avg": zeros(), "exp_avg_sq": zeros()}

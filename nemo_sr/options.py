@@ -5,28 +5,30 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nemo_sr.noise import NOISE_VERSION, validate_seed
+from nemo_sr.update import CapturableOptions, StepOptions, StepScalars
 
 ROUNDINGS = ("nearest", "stochastic")
 _CONSTRUCTOR_ONLY = ("backend", "fp32_params")
 
 
-def normalize_options(group: dict[str, Any]) -> None:
+def normalize_options(group: dict[str, Any], *, read_lr: bool = True) -> None:
     """Check a group's options, and convert betas, eps and weight_decay to Python floats, in place.
 
     Scalars of other types (NumPy's, tensors) would make the step compute its own scalars in FP32.
 
     Args:
         group: A parameter group with all options present.
+        read_lr: Whether to check the value of a tensor lr, for which the host waits where it is on a device.
 
     Raises:
-        ValueError: an option is out of its range, unknown, or needs a backend that does not exist.
+        ValueError: an option is out of its range or unknown.
         TypeError: an option is of the wrong type.
     """
     for name in ("eps", "weight_decay"):
@@ -37,7 +39,7 @@ def normalize_options(group: dict[str, Any]) -> None:
         group["lr"] = _number("lr", lr)
     elif lr.numel() != 1:
         raise ValueError(f"lr must be a number or a one-element tensor; got shape {tuple(lr.shape)}. Pass one value.")
-    else:
+    elif read_lr:
         _number("lr", lr)
     for name in ("exp_avg_rounding", "exp_avg_sq_rounding"):
         if group[name] not in ROUNDINGS:
@@ -48,11 +50,8 @@ def normalize_options(group: dict[str, Any]) -> None:
             f"this nemo_sr knows noise version {NOISE_VERSION}; got version {group['noise_version']!r}. "
             "Use the nemo_sr release that wrote it."
         )
-    if group["capturable"]:
-        raise ValueError(
-            "capturable=True needs a backend that keeps the step on the device; this version of nemo_sr has none. "
-            "Pass capturable=False."
-        )
+    if not isinstance(group["capturable"], bool):
+        raise TypeError(f"capturable must be True or False; got {group['capturable']!r}. Pass one of them.")
     for name in _CONSTRUCTOR_ONLY:
         if name in group:
             raise ValueError(f"{name} holds for the whole optimizer; a group sets it. Pass it to the constructor.")
@@ -75,6 +74,31 @@ def check_grad_scale(grad_scale: Any) -> None:
     raise TypeError(
         f"grad_scale must be a number or a 0-dimensional float32 tensor; got {given}. Convert it with float()."
     )
+
+
+def step_options(group: Mapping[str, Any], step: int, grad_scale: float | Tensor) -> StepOptions:
+    """Make the options of a group's step ``step``.
+
+    Raises:
+        ValueError: the learning rate is out of its range.
+    """
+    scalars = StepScalars.of_step(
+        step,
+        lr=_number("lr", group["lr"]),
+        betas=group["betas"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+        grad_scale=grad_scale,
+    )
+    return StepOptions(
+        step, scalars, group["exp_avg_rounding"], group["exp_avg_sq_rounding"], maximize=group["maximize"]
+    )
+
+
+def capturable_options(group: Mapping[str, Any], grad_scale: float | Tensor) -> CapturableOptions:
+    """Make the options of a group's steps that the device counts; reads no tensor."""
+    names = ("lr", "betas", "eps", "weight_decay", "exp_avg_rounding", "exp_avg_sq_rounding", "maximize")
+    return CapturableOptions(grad_scale=grad_scale, **{name: group[name] for name in names})
 
 
 def _number(name: str, value: Any) -> float:

@@ -169,8 +169,36 @@ class StepOptions:
     maximize: bool = False
 
 
+@dataclass(frozen=True)
+class CapturableOptions:
+    """What parameters have in common whose steps are on the device, where the host cannot read them.
+
+    Args:
+        lr: The learning rate: a float, or a one-element tensor whose value is the device's to read.
+        betas: b1 and b2.
+        eps: Added to the root.
+        weight_decay: Decoupled weight decay.
+        grad_scale: s, the multiplier of the gradient: a float, or a 0-dimensional FP32 tensor.
+        exp_avg_rounding: "nearest" or "stochastic".
+        exp_avg_sq_rounding: "nearest" or "stochastic".
+        maximize: Negate the gradient first.
+    """
+
+    lr: float | Tensor
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    grad_scale: float | Tensor
+    exp_avg_rounding: str
+    exp_avg_sq_rounding: str
+    maximize: bool = False
+
+
 Backend = Callable[[Sequence[ParamShard], StepOptions], None]
 """Takes one step in place, for any number of parameters that share its options."""
+
+CapturableBackend = Callable[[Sequence[ParamShard], Sequence[Tensor], CapturableOptions], None]
+"""Likewise, with the number of steps that each parameter has taken, int64 on the device; reads nothing on the host."""
 
 
 def adamw_sr_(shards: Sequence[ParamShard], options: StepOptions) -> None:

@@ -140,7 +140,6 @@ class Model(nn.Module):
         (lambda: AdamWSR([nn.Parameter(initial())], exp_avg_rounding="up"), ValueError, "exp_avg_rounding must be"),
         (lambda: AdamWSR([nn.Parameter(initial())], fp32_params="cast"), ValueError, "fp32_params must be"),
         (lambda: AdamWSR([nn.Parameter(initial())], backend="gpu"), ValueError, "backend must be one of"),
-        (lambda: AdamWSR([nn.Parameter(initial())], capturable=True), ValueError, "capturable=True needs"),
         (lambda: AdamWSR([nn.Parameter(initial())], eps="1e-8"), TypeError, "eps must be a number; got '1e-8'"),
         (lambda: AdamWSR([nn.Parameter(initial())], lr=None), TypeError, "lr must be a number"),
         (lambda: AdamWSR([nn.Parameter(initial())], lr=torch.ones(2)), ValueError, "one-element tensor"),

@@ -7,17 +7,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 
 import torch
 
 from nemo_sr.kernels.cpu_backend import adamw_sr_cpu_, why_not_cpu
-from nemo_sr.update import Backend, ParamShard, StepOptions, adamw_sr_
+from nemo_sr.kernels.triton_backend import adamw_sr_triton_, adamw_sr_triton_capturable_, is_capturing, why_not_triton
+from nemo_sr.update import Backend, CapturableBackend, ParamShard, StepOptions, adamw_sr_
+
+__all__ = [
+    "BACKENDS",
+    "adamw_sr_auto_",
+    "can_use_cpu",
+    "can_use_triton",
+    "capturable_twin",
+    "choose_backend",
+    "is_capturing",
+]
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
-
-_TRITON = "nemo_sr.kernels.triton_backend"
 
 
 def can_use_cpu() -> bool:
@@ -27,7 +34,7 @@ def can_use_cpu() -> bool:
 
 def can_use_triton(device: torch.device | None = None) -> bool:
     """Tell whether the Triton backend can run in this process, on a device if one is given."""
-    return _why_not_triton(device) is None
+    return why_not_triton(device) is None
 
 
 def choose_backend(name: str) -> Backend:
@@ -50,13 +57,23 @@ def choose_backend(name: str) -> Backend:
         return adamw_sr_auto_
     if name == "reference":
         return adamw_sr_
-    reason = why_not_cpu() if name == "cpu" else _why_not_triton(None)
+    reason = why_not_cpu() if name == "cpu" else why_not_triton(None)
     if reason is not None:
         raise RuntimeError(
             f"backend={name!r} was asked for, but it cannot run here: {reason} "
             'Or use backend="auto" or backend="reference": they give the same bits.'
         )
-    return adamw_sr_cpu_ if name == "cpu" else _triton_step()
+    return adamw_sr_cpu_ if name == "cpu" else adamw_sr_triton_
+
+
+def capturable_twin(backend: Backend, device: torch.device) -> CapturableBackend | None:
+    """Return the form of a backend that leaves step, learning rate and scale on a device, or None if it has none.
+
+    The Triton backend has one. The others read what they need on the host, which a CPU's parameters do not mind.
+    """
+    if backend is adamw_sr_auto_:
+        backend = _fastest(device)
+    return adamw_sr_triton_capturable_ if backend is adamw_sr_triton_ else None
 
 
 def adamw_sr_auto_(shards: Sequence[ParamShard], options: StepOptions) -> None:
@@ -82,8 +99,8 @@ def _fastest(device: torch.device) -> Backend:
         name, reason = "native CPU", why_not_cpu()
         backend: Backend = adamw_sr_cpu_
     elif device.type == "cuda":
-        name, reason = "Triton", _why_not_triton(device)
-        backend = adamw_sr_ if reason is not None else _triton_step()
+        name, reason = "Triton", why_not_triton(device)
+        backend = adamw_sr_ if reason is not None else adamw_sr_triton_
     else:
         return adamw_sr_
     if reason is None:
@@ -94,15 +111,3 @@ def _fastest(device: torch.device) -> Backend:
         stacklevel=2,
     )
     return adamw_sr_
-
-
-def _why_not_triton(device: torch.device | None) -> str | None:
-    if find_spec(_TRITON) is None:
-        return "this version of nemo_sr has no triton kernel."
-    reason: str | None = import_module(_TRITON).why_not_triton(device)
-    return reason
-
-
-def _triton_step() -> Backend:
-    step: Backend = import_module(_TRITON).adamw_sr_triton_
-    return step

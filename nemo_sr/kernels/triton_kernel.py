@@ -24,10 +24,13 @@ hardware it cannot be shown to give the same bits for the same noise, above the 
 import triton
 import triton.language as tl
 
-ROW = 11
+from nemo_sr.kernels.triton_scalars import SCALARS
+
+ROW = 12
 """Entries of a row of the table of pieces."""
 
 _ROW = tl.constexpr(ROW)
+_SCALARS = tl.constexpr(SCALARS)
 _LARGEST = tl.constexpr(3.3895313892515355e38)
 """The largest finite BF16, 7F7F0000 in FP32: from here upwards stochastic rounding adds nothing."""
 _NAN = tl.constexpr(0x7FFF0000)
@@ -171,11 +174,12 @@ def scalar(x):
     return tl.full([], x, tl.float32)
 
 
-@triton.jit(do_not_specialize=["step"])
+@triton.jit(do_not_specialize=["step", "scale_on_device"])
 def step_kernel(
     chunks,
     pieces,
     scale_on_device,
+    scalars_on_device,
     beta1,
     one_minus_beta1,
     beta2,
@@ -188,6 +192,7 @@ def step_kernel(
     step,
     OPTIONS: tl.constexpr,
     SCALE_ON_DEVICE: tl.constexpr,
+    CAPTURABLE: tl.constexpr,
     PLAIN: tl.constexpr,
     CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -199,21 +204,23 @@ def step_kernel(
         pieces: Rows of ``ROW`` int64: addresses of the weight, the gradient, exp_avg and exp_avg_sq; number of
             elements; Philox key; then, with the piece seen as lying in rows of equal length and distance: the index of
             the first row's origin in the whole parameter, the position of the piece's first element in that row, the
-            length and the distance of rows; whether the piece takes the fast path.
+            length and the distance of rows; whether the piece takes the fast path; the parameter's row of scalars.
         scale_on_device: Pointer to s, FP32, read if ``SCALE_ON_DEVICE``.
+        scalars_on_device: What scalars_kernel (nemo_sr/kernels/triton_scalars.py) has written, read if ``CAPTURABLE``.
         beta1: A scalar of the step (:class:`nemo_sr.update.StepScalars`), FP32; likewise the next eight.
         one_minus_beta1: Likewise.
         beta2: Likewise.
         one_minus_beta2: Likewise.
-        inverse_root_correction2: Likewise.
+        inverse_root_correction2: Likewise; not read if ``CAPTURABLE``.
         eps: Likewise.
-        decay: Likewise.
-        step_size: Likewise.
+        decay: Likewise; not read if ``CAPTURABLE``.
+        step_size: Likewise; not read if ``CAPTURABLE``.
         grad_scale: Likewise; not read if ``SCALE_ON_DEVICE``.
-        step: The step modulo 2^32, as int32 bits.
+        step: The step modulo 2^32, as int32 bits; not read if ``CAPTURABLE``.
         OPTIONS: Whether weight and moments are FP32 (nothing is rounded then), whether the gradients are, whether
             exp_avg and exp_avg_sq are rounded stochastically, whether the gradient is negated.
         SCALE_ON_DEVICE: Where s is.
+        CAPTURABLE: Where the step and what depends on it are.
         PLAIN: Every piece is contiguous and takes the fast path: nothing else is compiled.
         CHUNK: Elements of a chunk.
         BLOCK: Elements that the fast path takes at once; eight a thread.
@@ -230,12 +237,22 @@ def step_kernel(
         tl.load(row + 3) + begin * BYTES,
     )
     count = tl.minimum(tl.load(row + 4) - begin, CHUNK).to(tl.int32)
+    if CAPTURABLE:
+        own = scalars_on_device + tl.load(row + 11) * _SCALARS
+        step = tl.load(own + 3)
+        of_step = (
+            tl.load(own).to(tl.float32, bitcast=True),
+            tl.load(own + 1).to(tl.float32, bitcast=True),
+            tl.load(own + 2).to(tl.float32, bitcast=True),
+        )
+    else:
+        of_step = (scalar(inverse_root_correction2), scalar(decay), scalar(step_size))
     noise_of = (tl.load(row + 5).to(tl.uint64, bitcast=True), step.to(tl.uint32, bitcast=True))
     origin = tl.load(row + 6)
     position = tl.load(row + 7) + begin
     scale = tl.load(scale_on_device) if SCALE_ON_DEVICE else scalar(grad_scale)
     decays = (scalar(beta1), scalar(one_minus_beta1), scalar(beta2), scalar(one_minus_beta2))
-    scalars = (decays, scalar(inverse_root_correction2), scalar(eps), scalar(decay), scalar(step_size), scale)
+    scalars = (decays, of_step[0], scalar(eps), of_step[1], of_step[2], scale)
     lanes = tl.arange(0, BLOCK // 8)
     if PLAIN:
         first = (origin + position) >> 3

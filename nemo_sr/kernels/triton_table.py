@@ -131,7 +131,7 @@ def chunk_table(pieces: Sequence[Piece]) -> Tensor:
 def piece_table(
     pieces: Sequence[Piece], keys: Sequence[int], addresses: Sequence[Sequence[int]], sizes: Sequence[int]
 ) -> Tensor:
-    """Write a row for each piece, as the kernel's ``pieces`` asks. Shape (number of pieces, 11), int64."""
+    """Write a row for each piece, as the kernel's ``pieces`` asks. Shape (number of pieces, 12), int64."""
     rows = []
     for piece in pieces:
         places = [a + piece.begin * s for a, s in zip(addresses[piece.shard], sizes, strict=True)]
@@ -147,6 +147,7 @@ def piece_table(
                 where.length,
                 where.distance,
                 int(piece.fast),
+                piece.shard,
             ]
         )
-    return torch.tensor(rows, dtype=torch.int64, device="cpu").view(-1, 11)
+    return torch.tensor(rows, dtype=torch.int64, device="cpu").view(-1, 12)

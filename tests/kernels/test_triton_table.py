@@ -104,7 +104,17 @@ def test_tables():
     tail = 3 * CHUNK
     row = triton_table.LONGEST_ROW
     assert table.tolist() == [
-        [1 << 40, 2 << 40, 3 << 40, 4 << 40, tail, key - (1 << 64), 0, 0, row, row, 1],
-        [*(a + tail * s for a, s in zip(addresses[0], sizes, strict=True)), 5, key - (1 << 64), tail, 0, row, row, 0],
-        [(1 << 40) + 2, 64, 96, 128, 128, 7, 8, 0, 8, 20, 0],
+        [1 << 40, 2 << 40, 3 << 40, 4 << 40, tail, key - (1 << 64), 0, 0, row, row, 1, 0],
+        [
+            *(a + tail * s for a, s in zip(addresses[0], sizes, strict=True)),
+            5,
+            key - (1 << 64),
+            tail,
+            0,
+            row,
+            row,
+            0,
+            0,
+        ],
+        [(1 << 40) + 2, 64, 96, 128, 128, 7, 8, 0, 8, 20, 0, 1],
     ]
