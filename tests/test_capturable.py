@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from nemo_sr import AdamWSR, optimizer as optimizer_module
+from nemo_sr import AdamWSR
+from nemo_sr import optimizer as optimizer_module
 from nemo_sr.kernels import adamw_sr_triton_, capturable_twin, choose_backend
 from nemo_sr.update import CapturableOptions
 from small_runs import gradients, initial, same

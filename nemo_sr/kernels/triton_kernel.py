@@ -17,8 +17,7 @@ Roofline: 14 bytes an element (weight, gradient and moments in, weight and momen
 moves about 4.3 TB/s, so 1024 elements take 3.3 ns; in that time its 132 SMs, at 1.755 GHz and 128 lanes a clock, issue
 about 97 instructions an element. The fast path takes 76 on sm_90, with SR on weight and exp_avg_sq.
 
-Blackwell's conversion with stochastic rounding (cvt.rs.bf16x2.f32, on sm_100a and sm_103a) is not used: without that
-hardware it cannot be shown to give the same bits for the same noise, above the largest BF16 and for NaN above all.
+Blackwell's conversion with stochastic rounding (cvt.rs.bf16x2.f32) is not used: docs/gpu.md says why.
 """
 
 import triton

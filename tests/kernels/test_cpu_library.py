@@ -109,17 +109,14 @@ def test_one_wheel_for_every_python(tmp_path):
     assert not list(installed.rglob("*.c"))
 
 
-@pytest.mark.slow
-@needs_compiler
-@needs_sources
-@pytest.mark.parametrize("vectors", cpu_backend.PATHS)
-def test_under_sanitizers(tmp_path, vectors):
-    installed = cpu_backend.load(cpu_backend.LIBRARY)
-    if vectors not in installed.paths:
-        pytest.skip(f"this processor runs {', '.join(installed.paths)} alone")
-    library = build_with_sanitizers(tmp_path)
-    script = tmp_path / "sanitized.py"
-    script.write_text(f"""
+# Faults of the tests' own making, compiled into every copy that the library makes.
+FAULTS = {
+    "AddressSanitizer: stack-buffer-overflow": "#define memcpy(to, from, n) __builtin_memcpy(to, from, (n) + 64)",
+    "runtime error: shift exponent ": "#define memcpy(to, from, n) __builtin_memcpy(to, from, (n) >> ((int)(n) | 64))",
+}
+
+SANITIZED = """
+import sys
 import torch
 from pathlib import Path
 from shard_cases import *
@@ -127,7 +124,7 @@ from nemo_sr.kernels.cpu_backend import step_on
 torch.set_num_threads(2)
 def check(shards, *roundings, **how):
     stepped = copy(shards)
-    step_on(stepped, options(*roundings), path={vectors!r}, library=Path({str(library)!r}), **how)
+    step_on(stepped, options(*roundings), path=sys.argv[2], library=Path(sys.argv[1]), **how)
     assert_same_bits(written(stepped), bits_of_reference(shards, options(*roundings)))
 for grad_dtype in (torch.bfloat16, torch.float32):
     for layouts in LAYOUTS.values():
@@ -139,7 +136,37 @@ for grad_dtype in (torch.bfloat16, torch.float32):
     check([make_shard((ShardLayout.whole((size,)),), seed=size, grad_dtype=grad_dtype) for size in range(200)])
 check([make_shard((ShardLayout.whole((1 << 20,)),))], own_threads=True)
 print("clean")
-""")
+"""
+
+
+@pytest.mark.slow
+@needs_compiler
+@needs_sources
+@pytest.mark.parametrize("vectors", cpu_backend.PATHS)
+def test_under_sanitizers(tmp_path, vectors):
+    installed = cpu_backend.load(cpu_backend.LIBRARY)
+    if vectors not in installed.paths:
+        pytest.skip(f"this processor runs {', '.join(installed.paths)} alone")
+    result = run_under_sanitizers(tmp_path, vectors)
+    assert result.stdout.splitlines()[-1:] == ["clean"], result.stderr[-4000:]
+    assert "runtime error" not in result.stderr
+
+
+@pytest.mark.slow
+@needs_compiler
+@needs_sources
+@pytest.mark.parametrize("message", FAULTS)
+def test_the_sanitizers_notice_a_fault(tmp_path, message):
+    (tmp_path / "fault.h").write_text(f"#include <string.h>\n{FAULTS[message]}\n")
+    result = run_under_sanitizers(tmp_path, "portable", f"-w -include {tmp_path / 'fault.h'}")
+    assert result.returncode != 0
+    assert message in result.stderr
+
+
+def run_under_sanitizers(tmp_path, vectors, *flags):
+    library = build_with_sanitizers(tmp_path, *flags)
+    script = tmp_path / "sanitized.py"
+    script.write_text(SANITIZED)
     asan = subprocess.run(
         [COMPILER, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -150,14 +177,17 @@ print("clean")
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
     }
-    result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, env=environment, timeout=500
+    return subprocess.run(
+        [sys.executable, str(script), str(library), vectors],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=500,
     )
-    assert result.stdout.splitlines()[-1:] == ["clean"], result.stderr[-4000:]
-    assert "runtime error" not in result.stderr
 
 
-def build_with_sanitizers(tmp_path):
+def build_with_sanitizers(tmp_path, *more_flags):
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
     subprocess.run(
         [
@@ -171,7 +201,7 @@ def build_with_sanitizers(tmp_path):
             str(tmp_path / "o"),
         ],
         cwd=ROOT,
-        env=os.environ | {"CFLAGS": flags, "LDFLAGS": "-fsanitize=address,undefined"},
+        env=os.environ | {"CFLAGS": " ".join((flags, *more_flags)), "LDFLAGS": "-fsanitize=address,undefined"},
         check=True,
         stdout=subprocess.DEVNULL,
     )
