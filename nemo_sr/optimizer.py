@@ -186,11 +186,7 @@ class AdamWSR(Optimizer):
         return self._binding(param).name
 
     def initialize_state(self, param: Tensor) -> None:
-        """Make the state of a parameter that has none: an int64 step, and two moments of zeros in its dtype.
-
-        Raises:
-            ValueError: ``param`` is not in the optimizer.
-        """
+        """Make a parameter's state where it has none; ValueError for a parameter of no group."""
         self._binding(param)
         if not self.state[param]:
             group = next(group for group, member in self._groups_and_params() if member is param)
