@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from megatron.core.optimizer.optimizer import FP32Optimizer
 
+from nemo_sr.megatron.boxes import HeldState
+from nemo_sr.megatron.checkpoint import MOMENTS, CheckpointedState, initialize_states
 from nemo_sr.megatron.clipping import FoldedClipping
-from nemo_sr.megatron.distributed import initialize_states
 from nemo_sr.megatron.naming import ParameterPlace
 
 
-class SRReplicatedOptimizer(FoldedClipping, FP32Optimizer):  # type: ignore[misc]
+class SRReplicatedOptimizer(FoldedClipping, CheckpointedState, FP32Optimizer):  # type: ignore[misc]
     """Steps the BF16 model parameters themselves, from Megatron's main_grad.
 
     Megatron's optimizer for BF16 models without the distributed one would keep FP32 masters; its FP32 optimizer keeps
@@ -49,19 +50,27 @@ class SRReplicatedOptimizer(FoldedClipping, FP32Optimizer):  # type: ignore[misc
         return False
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what :meth:`state_dict` or, after dist_checkpointing.load, :meth:`sharded_state_dict` returned."""
-        present = self.optimizer.state_dict()["param_groups"]
-        groups = [{**group} for group in state_dict["param_groups"]]
-        for group, names in zip(groups, present, strict=True):
-            group.setdefault("param_names", names["param_names"])
-        super().load_state_dict({**state_dict, "param_groups": groups, "state": dict(state_dict["state"])})
+        """Load what :meth:`state_dict` or, after dist_checkpointing.load, :meth:`sharded_state_dict` returned.
+
+        What Megatron's own Adam saved is taken too: its moments and step, with this optimizer's options.
+
+        Raises:
+            ValueError: groups or noise version differ from the present ones.
+        """
+        if "param_state" in state_dict:
+            self._load_sharded_state(state_dict)
+        else:
+            self.optimizer.load_state_dict(state_dict)
 
     def sharded_state_dict(
         self, model_sharded_state_dict: dict[str, Any], is_loading: bool = False, metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return the state for Megatron's dist_checkpointing, each moment cut as its parameter is."""
-        state: dict[str, Any] = super().sharded_state_dict(model_sharded_state_dict, is_loading, metadata)
-        for group in state["param_groups"]:
-            # The tensors' keys hold the names; the groups are stored once for all ranks, whose names differ.
-            del group["param_names"]
-        return state
+        return self._sharded_state(model_sharded_state_dict, is_loading)
+
+    def _held(self) -> Iterator[HeldState]:
+        for param in self.get_parameters():
+            yield HeldState(param, 0, {moment: self.optimizer.state[param][moment] for moment in MOMENTS})
+
+    def _replica(self) -> None:
+        return None
