@@ -75,8 +75,8 @@ class SRDistributedOptimizer(FoldedClipping, CheckpointedState, DistributedOptim
         Raises:
             ValueError: parameters have been stepped different numbers of times, which Megatron cannot store.
         """
-        groups = self._groups_to_save()
-        return {"optimizer": {"param_groups": [{**g, _NAMES: list(n)} for g, n in zip(groups, self._names, strict=True)]}}
+        groups = zip(self._groups_to_save(), self._names, strict=True)
+        return {"optimizer": {"param_groups": [{**group, _NAMES: list(names)} for group, names in groups]}}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

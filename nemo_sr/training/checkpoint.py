@@ -22,7 +22,8 @@ from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from nemo_sr.training.heartbeat import HeartbeatCallback
-from nemo_sr.training.optim import apply_multipliers_, checkpoint_metadata
+from nemo_sr.training.optim import apply_multipliers_
+from nemo_sr.training.optimizer_state import describe_training, load_training
 from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_name, find_complete, plan_layout
 
 
@@ -91,7 +92,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             partial.mkdir(parents=True)
         trainer.strategy.barrier()
         with _signals_held(), self._heartbeat.busy("saving a checkpoint"):
-            dist_checkpointing.save(_sharded_state(pl_module, is_loading=False), str(partial))
+            dist_checkpointing.save(_sharded_state(pl_module), str(partial))
         trainer.strategy.barrier()
         if trainer.is_global_zero:
             state = _run_state(trainer, pl_module, self.start.plan)
@@ -152,88 +153,33 @@ def _run_state(trainer: Any, pl_module: Any, plan: dict[str, Any]) -> dict[str, 
     }
 
 
-def _sharded_state(pl_module: Any, *, is_loading: bool) -> dict[str, Any]:
-    chunks = [chunk.module for chunk in pl_module.chunks]
-    model = chunks[0].sharded_state_dict()
-    return {
-        "model": model,
-        "optimizer": pl_module._optimizer.megatron.sharded_state_dict(
-            model, is_loading=is_loading, metadata=checkpoint_metadata(pl_module.config.optim)
+def _sharded_state(pl_module: Any) -> dict[str, Any]:
+    return {**describe_training(pl_module), "rng": _sharded_rng_state()}
+
+
+def _sharded_rng_state() -> ShardedObject:
+    return ShardedObject(
+        "rng",
+        _rng_state(),
+        (
+            parallel_state.get_pipeline_model_parallel_world_size(),
+            parallel_state.get_tensor_model_parallel_world_size(),
         ),
-        "rng": ShardedObject(
-            "rng",
-            _rng_state(),
-            (
-                parallel_state.get_pipeline_model_parallel_world_size(),
-                parallel_state.get_tensor_model_parallel_world_size(),
-            ),
-            (parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()),
-            replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
-        ),
-    }
+        (parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()),
+        replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
+    )
 
 
 def _load(start: Start, trainer: Any, pl_module: Any) -> None:
-    _allocate_state_(pl_module._optimizer.megatron)
-    wanted = _sharded_state(pl_module, is_loading=True)
-    if not start.keeps_random_state:
-        del wanted["rng"]  # one for each part of the model, and there were other parts
-    loaded = dist_checkpointing.load(wanted, str(start.checkpoint))
-    pl_module.chunks[0].module.load_state_dict(loaded["model"])
-    optimizer = pl_module._optimizer
-    _load_optimizer(optimizer.megatron, loaded["optimizer"])
-    apply_multipliers_(optimizer.param_groups, pl_module.config.optim)
+    assert start.checkpoint is not None
+    # There is a random state for each part of the model: of no use where there were other parts.
+    others = {"rng": _sharded_rng_state()} if start.keeps_random_state else {}
+    loaded = load_training(pl_module, start.checkpoint, others)
+    apply_multipliers_(pl_module._optimizer.param_groups, pl_module.config.optim)
     _set_schedule(pl_module.lr_schedulers(), start.step)
     set_loop_progress(trainer, start.step)
     if start.keeps_random_state:
         _set_rng_state(loaded["rng"])
-
-
-def _load_optimizer(megatron: Any, state: dict[str, Any]) -> None:
-    """Load Megatron-core's optimizer, with what it leaves undone for torch's AdamW.
-
-    Without Transformer Engine and Apex that class is the inner one, and its step lives in each parameter's state.
-    """
-    plain = _around_torch_adamw(megatron)
-    for optimizer in plain:
-        # It copies the step from tensors that do not have it.
-        optimizer._set_main_param_and_optimizer_states = _with_step(optimizer)
-    try:
-        megatron.load_state_dict(state)
-    finally:
-        for optimizer in plain:
-            del optimizer._set_main_param_and_optimizer_states
-    for optimizer in plain:
-        for inner_state in optimizer.optimizer.state.values():
-            # It hands every parameter the same step tensor; each step would then count once per parameter.
-            inner_state["step"] = inner_state["step"].clone()
-
-
-def _allocate_state_(megatron: Any) -> None:
-    # Megatron-core asks for the step before it loads, and finds none in an optimizer that has not stepped.
-    for optimizer in _around_torch_adamw(megatron):
-        inner = optimizer.optimizer
-        for group in inner.param_groups:
-            for param in group["params"]:
-                if not inner.state[param]:
-                    moments = {name: torch.zeros_like(param) for name in ("exp_avg", "exp_avg_sq")}
-                    inner.state[param].update(step=torch.tensor(0.0), **moments)
-
-
-def _around_torch_adamw(megatron: Any) -> list[Any]:
-    chain = getattr(megatron, "chained_optimizers", [megatron])
-    return [optimizer for optimizer in chain if isinstance(optimizer.optimizer, torch.optim.AdamW)]
-
-
-def _with_step(optimizer: Any) -> Any:
-    stock = optimizer._set_main_param_and_optimizer_states
-
-    def set_states(model_param: Any, tensors: dict[str, Any]) -> None:
-        group, order = optimizer.model_param_group_index_map[model_param]
-        main_param = optimizer.optimizer.param_groups[group]["params"][order]
-        stock(model_param, {**tensors, "step": optimizer.optimizer.state[main_param]["step"].clone()})
-
-    return set_states
 
 
 def _set_schedule(scheduler: Any, step: int) -> None:

@@ -151,11 +151,3 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Do nothing: see :meth:`state_dict`."""
-
-
-def checkpoint_metadata(optim: DictConfig) -> dict[str, Any]:
-    """Return the metadata that Megatron-core's ``sharded_state_dict`` of the optimizer needs."""
-    if find_regime(optim).master == "none":
-        return dict(nemo_sr.megatron.checkpoint_metadata())
-    # Megatron-core's default does not work with torch's AdamW.
-    return {"distrib_optim_sharding_type": "fully_reshardable"}

@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.regimes import REGIMES
 from nemo_sr.training.validate import prefixes
 
 STATE_FILE = "run_state.json"
@@ -47,23 +48,29 @@ class Start:
 
 
 def find_start(config: DictConfig) -> Start:
-    """Return where the run of `config` starts: at its newest complete checkpoint, or at the beginning.
+    """Return where the run of `config` starts: at its newest complete checkpoint, at another's, or at the beginning.
 
     Raises:
         ConfigError: the checkpoint cannot be continued under this configuration.
     """
     checkpoint = find_newest(checkpoint_folder(config))
     wanted = plan_data(config)
+    given = config.exp_manager.resume_from_checkpoint
     if checkpoint is None:
-        return Start(0, 0, wanted, None, ())
-    state = read_state(checkpoint)
-    if state["optim_name"] != config.optim.name:
+        if given is None:
+            return Start(0, 0, wanted, None, ())
+        checkpoint = Path(given)
+        if not (checkpoint / STATE_FILE).is_file():
+            return _start_from_megatron(checkpoint, wanted, config.optim.name)
+    elif read_state(checkpoint)["optim_name"] != config.optim.name:
         raise ConfigError(
-            f"A resumed run must keep its optim.name, since the optimizer's state depends on it; {checkpoint} has "
-            f"{state['optim_name']}, the configuration {config.optim.name}. Set it back, or start a new run with "
-            "another exp_manager.name."
+            f"A resumed run must keep its optim.name; {checkpoint} has {read_state(checkpoint)['optim_name']}, the "
+            f"configuration {config.optim.name}. Set it back, or go on from it in a new run: another exp_manager.name "
+            f"and exp_manager.resume_from_checkpoint={checkpoint}."
         )
+    state = read_state(checkpoint)
     plan, notes = keep_order(wanted, state["data"])
+    notes += describe_change(state["optim_name"], config.optim.name)
     layout = plan_layout(config)
     keeps_random_state = layout == state["layout"]
     if not keeps_random_state:
@@ -77,6 +84,37 @@ def find_start(config: DictConfig) -> Start:
         )
     resuming = f"Resuming from {checkpoint}: step {state['step']} of {config.trainer.max_steps}."
     return Start(state["step"], state["consumed_samples"], plan, checkpoint, (resuming, *notes), keeps_random_state)
+
+
+def _start_from_megatron(checkpoint: Path, plan: dict[str, Any], optim_name: str) -> Start:
+    if not (checkpoint / "metadata.json").is_file():
+        raise ConfigError(
+            f"exp_manager.resume_from_checkpoint must be a checkpoint's own folder, with {STATE_FILE} (of a run here) "
+            f"or metadata.json (of Megatron-core); {checkpoint} has neither. Correct it."
+        )
+    notes = (
+        f"Starting from {checkpoint}, which another program saved: weights, moments and the optimizer's step go on, "
+        "data and schedule begin at their beginning.",
+        *describe_change("adamw", optim_name),
+    )
+    return Start(0, 0, plan, checkpoint, notes, keeps_random_state=False)
+
+
+def describe_change(saved: str, present: str) -> list[str]:
+    """Return what the user should know where one strategy goes on from another's checkpoint."""
+    masterless = [name for name in (saved, present) if REGIMES[name].master == "none"]
+    if saved == present or len(masterless) != 1:
+        return []
+    if present in masterless:
+        return [
+            f"From {saved} to {present}: the BF16 weights go on without their FP32 masters, moments were cast to BF16 "
+            "(nearest). Stochastic rounding takes 2 to 4 times the maximum learning rate of mixed precision: raise "
+            "optim.lr, and keep optim.sched.min_lr."
+        ]
+    return [
+        f"From {saved} to {present}: FP32 masters were made of the BF16 weights, and moments cast to FP32. Mixed "
+        "precision takes a half to a quarter of the maximum learning rate of stochastic rounding: lower optim.lr."
+    ]
 
 
 def checkpoint_folder(config: DictConfig) -> Path:

@@ -79,6 +79,9 @@ class ExpManagerConfig:
     explicit_log_dir: str = "runs/${exp_manager.name}"
     """The run's folder: checkpoints, TensorBoard log and loss plot."""
 
+    resume_from_checkpoint: Optional[str] = None
+    """A checkpoint that a run without one of its own goes on from: another run's, of any optim.name, or Megatron's."""
+
     create_tensorboard_logger: bool = True
     """Write a TensorBoard log; the loss plot is drawn from it."""
 

@@ -75,6 +75,8 @@ def build_model(
     dtype=torch.bfloat16,
     autocast=False,
     recompute=False,
+    divisible_by=2,
+    train="",
 ):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
     start_groups(tp, pp, vp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp)
@@ -130,7 +132,7 @@ def build_model(
         gpt = GPTModel(
             config,
             local_block_spec(config, on_cpu=True, vp_stage=stage if vp else None),
-            vocab_size=-(-vocabulary // (2 * tp)) * 2 * tp,
+            vocab_size=-(-vocabulary // (divisible_by * tp)) * divisible_by * tp,
             max_sequence_length=LENGTH,
             pre_process=parallel_state.is_pipeline_first_stage(**where),
             post_process=parallel_state.is_pipeline_last_stage(**where),
@@ -139,6 +141,7 @@ def build_model(
             vp_stage=stage if vp else None,
         ).to(dtype)
         for name, param in gpt.named_parameters():
+            param.requires_grad_(train in name)
             if any(part in name for part in fp32_params):
                 param.data = param.data.float()
         chunks.append(DistributedDataParallel(config, ddp_config, gpt, disable_bucketing=stage > 0))
@@ -205,12 +208,13 @@ def whole_shapes(model):
     return {place.name: place.pieces[0].global_shape for place in place_parameters(model_chunks(model)).values()}
 
 
-def single_process(shapes, *, fp32=()):
-    """Ten steps of AdamWSR on whole parameters: what every layout must give.
+def single_process(shapes, *, fp32=(), steps=10):
+    """Some steps of AdamWSR on whole parameters: what every layout must give.
 
     Args:
         shapes: {name: shape} of the whole model.
         fp32: Parts of the names of the parameters that are in FP32.
+        steps: How many.
 
     Returns:
         The digest of weights and moments, that of the weights alone, and the gradients' norms.
@@ -229,7 +233,7 @@ def single_process(shapes, *, fp32=()):
         fp32_params="plain",
     )
     norms = []
-    for step in range(10):
+    for step in range(steps):
         for name, param in params.items():
             param.decoupled_grad = whole_tensor(name, param.shape, "gradient", step)
         norms.append(math.sqrt(sum(p.decoupled_grad.double().square().sum().item() for p in params.values())))

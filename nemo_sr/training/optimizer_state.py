@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""A run's model and optimizer in a checkpoint, whichever strategy wrote it and whichever goes on from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from megatron.core import dist_checkpointing
+
+from nemo_sr.megatron import checkpoint_metadata
+from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_masters, read_metadata
+from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_state
+from nemo_sr.training.config import ConfigError
+from nemo_sr.training.regimes import find_regime
+
+
+def describe_training(pl_module: Any) -> dict[str, Any]:
+    """Return model and optimizer of a GPTModule for dist_checkpointing.save."""
+    return {VOCABULARY_KEY: pl_module.vocab_size, **_describe(pl_module, is_loading=False, masters=MASTER)}
+
+
+def load_training(pl_module: Any, checkpoint: Path, others: dict[str, Any], load: Any = None) -> dict[str, Any]:
+    """Load model and optimizer into a GPTModule, from a checkpoint of any strategy.
+
+    Args:
+        pl_module: The module, its optimizer made.
+        checkpoint: The checkpoint.
+        others: What else to load from it.
+        load: Takes the sharded state and returns what was loaded; None: dist_checkpointing.load.
+
+    Returns:
+        What was loaded.
+
+    Raises:
+        ConfigError: the checkpoint does not fit. Nothing has been loaded then.
+    """
+    try:
+        masters = find_masters(read_metadata(checkpoint)) if _has_masters(pl_module) else None
+        wanted = {**_describe(pl_module, is_loading=True, masters=masters), **others}
+        check_checkpoint(wanted, checkpoint, vocab_size=pl_module.vocab_size)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    loaded: dict[str, Any] = load(wanted) if load else dist_checkpointing.load(wanted, str(checkpoint))
+    pl_module.chunks[0].module.load_state_dict(loaded["model"])
+    megatron = pl_module._optimizer.megatron
+    if _has_masters(pl_module):
+        load_stock_state(megatron, loaded["optimizer"], masters=masters)
+    else:
+        megatron.load_state_dict(loaded["optimizer"])
+    return loaded
+
+
+def _describe(pl_module: Any, *, is_loading: bool, masters: str | None) -> dict[str, Any]:
+    model = pl_module.chunks[0].module.sharded_state_dict()
+    megatron = pl_module._optimizer.megatron
+    if _has_masters(pl_module):
+        optimizer = describe_stock_state(megatron, model, is_loading=is_loading, masters=masters)
+    else:
+        optimizer = megatron.sharded_state_dict(model, is_loading=is_loading, metadata=checkpoint_metadata())
+    return {"model": model, "optimizer": optimizer}
+
+
+def _has_masters(pl_module: Any) -> bool:
+    return find_regime(pl_module.config.optim).master != "none"
