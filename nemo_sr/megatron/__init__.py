@@ -4,6 +4,7 @@
 
 from nemo_sr.megatron.checkpoint import checkpoint_metadata
 from nemo_sr.megatron.cpu_platform import cpu_platform
+from nemo_sr.megatron.fitting import check_checkpoint
 from nemo_sr.megatron.hooks import install, uninstall
 
-__all__ = ["checkpoint_metadata", "cpu_platform", "install", "uninstall"]
+__all__ = ["check_checkpoint", "checkpoint_metadata", "cpu_platform", "install", "uninstall"]

@@ -41,8 +41,8 @@ def check_checkpoint(
     Args:
         sharded_state_dict: What is about to be loaded; the optimizer, if any, under "optimizer".
         directory: The checkpoint.
-        vocab_size: The model's number of tokens. Padding may differ between checkpoint and model, this may not; it is
-            compared with the checkpoint's ``vocab_size`` if that has one.
+        vocab_size: The model's number of tokens, which must be the checkpoint's ``vocab_size``; then the padding of the
+            vocabulary may differ. Of a checkpoint that has none, the padded size must be the model's. None: unchecked.
 
     Raises:
         ValueError: it does not fit. The same on all ranks; no tensor has been written to.
@@ -123,13 +123,17 @@ def _compare_vocabularies(
     if vocab_size is None:
         return
     saved = common.get(VOCABULARY_KEY)
-    if saved is not None and saved != vocab_size:
-        yield f"its vocabulary has {saved} tokens, and {vocab_size} are wanted"
+    if saved is not None:
+        if saved != vocab_size:
+            yield f"its vocabulary has {saved} tokens, and {vocab_size} are wanted"
         return
-    for key, (_, flexible) in wanted.items():
+    for key, (shape, flexible) in wanted.items():
         entry = metadata.state_dict_metadata.get(key)
-        if flexible and isinstance(entry, TensorStorageMetadata) and entry.size[0] < vocab_size:
-            yield f"{key} has {entry.size[0]} rows, and {vocab_size} tokens are wanted"
+        if flexible and isinstance(entry, TensorStorageMetadata) and entry.size[0] != shape[0]:
+            yield (
+                f"it does not say how many of the {entry.size[0]} rows of {key} are tokens, and {shape[0]} rows are "
+                "wanted (pad alike, by make_vocab_size_divisible_by, if the vocabulary is the same)"
+            )
             return
 
 

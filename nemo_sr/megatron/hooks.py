@@ -64,12 +64,6 @@ _SIGNATURES: dict[str, dict[str, tuple[str, ...]]] = {
             "sharding_type",
             "metadata",
         ),
-        "megatron.core.optimizer.DistributedOptimizer.get_parameter_state_dp_zero": (
-            "self",
-            "use_gloo_comm",
-            "empty_data",
-            "return_on_all_ranks",
-        ),
         "megatron.core.optimizer.DistributedOptimizer._get_main_param_and_optimizer_states": ("self", "model_param"),
         "megatron.core.optimizer.DistributedOptimizer._set_main_param_and_optimizer_states": (
             "self",
@@ -77,10 +71,6 @@ _SIGNATURES: dict[str, dict[str, tuple[str, ...]]] = {
             "tensors",
         ),
         "megatron.core.optimizer.DistributedOptimizer.load_parameter_state_from_dp_reshardable": ("self", "state_dict"),
-        "megatron.core.optimizer.DistributedOptimizer.load_parameter_state_from_fully_reshardable": (
-            "self",
-            "state_dict",
-        ),
     },
 }
 

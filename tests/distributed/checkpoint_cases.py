@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What crossing_rank.py runs on two ranks beside its pairs: mixed precision, refusals, parallel strategies."""
 
+import contextlib
 import hashlib
 import json
 import warnings
@@ -21,10 +22,12 @@ from megatron.core.dist_checkpointing.strategies.fully_parallel import (
     FullyParallelSaveStrategyWrapper,
 )
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from nemo_sr.megatron.boxes import HeldState
 from nemo_sr.megatron.fitting import check_checkpoint
-from nemo_sr.megatron.stock import _held, describe_stock_state, load_stock_state
+from nemo_sr.megatron.masters import add_masters
+from nemo_sr.megatron.stock import _held, _make_state, describe_stock_state, load_stock_state
 from nemo_sr.rounding import round_nearest
 
 FULLY, BY_BUCKETS = "fully_reshardable", "dp_reshardable"
@@ -34,7 +37,6 @@ BUCKETS = {**ranks.MODEL, "bucket_size": 5000}
 
 def build_stock(**options):
     """Build the model with Megatron's own mixed-precision Adam."""
-    ranks.release_groups()
     model = gpt.build_model(grad_in_fp32=True, **options)
     gpt.set_weights(model)
     config = OptimizerConfig(
@@ -55,7 +57,6 @@ def build_stock(**options):
 
 def build_sr(**options):
     """Build the model with adamw_sr, its weights and state other than in any checkpoint."""
-    ranks.release_groups()
     model = gpt.build_model(**options)
     return model, gpt.build_optimizer(model)
 
@@ -113,6 +114,29 @@ def from_masters(directory, stock_options, sr_options, kind):
     return {"right": ranks.everywhere(right), "advice": advice}
 
 
+@contextlib.contextmanager
+def stock_step_repaired(optimizer):
+    """Have Megatron's distributed optimizer load by its own method around torch's AdamW.
+
+    Without Transformer Engine and Apex it copies each parameter's step from tensors that do not have it.
+    """
+    links = [link for link in optimizer.chained_optimizers if type(link) is DistributedOptimizer]
+    for link in links:
+        stock = link._set_main_param_and_optimizer_states
+
+        def set_states(param, tensors, link=link, stock=stock):
+            group, order = link.model_param_group_index_map[param]
+            main = link.optimizer.param_groups[group]["params"][order]
+            stock(param, {**tensors, "step": link.optimizer.state[main]["step"].clone()})
+
+        link._set_main_param_and_optimizer_states = set_states
+    try:
+        yield
+    finally:
+        for link in links:
+            del link._set_main_param_and_optimizer_states
+
+
 def to_masters(directory):
     """Go on in Megatron's own Adam from what adamw_sr saved."""
     model, optimizer = build_sr(**BUCKETS)
@@ -137,6 +161,29 @@ def to_masters(directory):
     steps |= {state["step"].item() for state in optimizer.optimizer.state.values()}
     moved = any(not torch.equal(param, weights[name]) for name, param in model.module.named_parameters())
     return ranks.everywhere(right and moved and steps == {3, 6})
+
+
+def masters_added(source, target, **options):
+    """Go on in Megatron's own Adam, loaded by Megatron's own methods, from what add_masters made."""
+    if dist.get_rank() == 0 and not Path(target).exists():
+        add_masters(Path(source), Path(target))
+    dist.barrier()
+    model, optimizer = build_stock(**BUCKETS, **options)
+    (link,) = optimizer.chained_optimizers
+    if hasattr(link, "gbuf_ranges"):
+        _make_state(link)
+    with stock_step_repaired(optimizer):
+        ranks.load(model, optimizer, target, metadata={"distrib_optim_sharding_type": FULLY})
+    for state in link.optimizer.state.values():
+        state["step"] = state["step"].clone()
+    weights = {name: param.detach().flatten() for name, param in model.module.named_parameters()}
+    right = True
+    for name, (start, tensors) in stock_state(model, optimizer).items():
+        master = tensors["param"]
+        right &= torch.equal(master, weights[name][start : start + master.numel()].float())
+        right &= bool(tensors["exp_avg_sq"].any())
+    ranks.step(model, optimizer, 3, 6)
+    return ranks.everywhere(right and {state["step"].item() for state in link.optimizer.state.values()} == {6})
 
 
 def masters_resumed(directory):
@@ -183,7 +230,6 @@ def digest_of(model, optimizer):
 
 def parallel_strategies(directory):
     """Save and load through Megatron's wrappers that divide the work among data-parallel ranks."""
-    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     model, optimizer = ranks.build({})
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     ranks.step(model, optimizer, 0, 3)
@@ -263,6 +309,8 @@ def run(directory):
     }
     found = {f"from masters, {name}": from_masters(f"{directory}/{name}", *case) for name, case in one_way.items()}
     found["to masters"] = to_masters(f"{directory}/to")
+    for name, options in {"distributed": {}, "not distributed": {"distributed": False}}.items():
+        found[f"masters added, {name}"] = masters_added(f"{directory}/to", f"{directory}/added", **options)
     found["masters resumed"] = masters_resumed(f"{directory}/masters")
     found["parallel strategies"] = parallel_strategies(f"{directory}/parallel")
     found["refusals"] = refusals(f"{directory}/refusals")

@@ -68,17 +68,9 @@ def load(model, optimizer, directory, *, metadata=None, **options):
 def build(layout, seed=11):
     import tiny_gpt as gpt
 
-    release_groups()
     model = gpt.build_model(**MODEL, **layout)
     gpt.set_weights(model)
     return model, gpt.build_optimizer(model, sr_seed=seed)
-
-
-def release_groups():
-    """Leave the groups of the layout before: Megatron only forgets them, and each has threads."""
-    for group in list(dist.distributed_c10d._world.pg_map):
-        if group is not dist.group.WORLD:
-            dist.destroy_process_group(group)
 
 
 def step(model, optimizer, first, last):

@@ -86,6 +86,11 @@ def test_megatrons_own_adam_goes_on_from_a_checkpoint_without_masters(found):
     assert found["cases"]["to masters"]
 
 
+@pytest.mark.parametrize("kind", ["distributed", "not distributed"])
+def test_megatrons_own_methods_load_masters_that_point_at_the_weights(found, kind):
+    assert found["cases"][f"masters added, {kind}"]
+
+
 def test_megatrons_own_adam_resumes_with_several_buckets(found):
     assert found["cases"]["masters resumed"]
 
@@ -103,9 +108,10 @@ def test_a_checkpoint_that_fits_is_not_refused(found):
     [
         ("vocabulary", "its vocabulary has 96 tokens, and 95 are wanted"),
         ("larger vocabulary", "its vocabulary has 96 tokens, and 257 are wanted"),
+        ("from larger vocabulary", "how many of the 258 rows"),
         ("deeper", "has the shape (2, "),
         ("from deeper", "has the shape (3, "),
-        ("gated", "has the shape (2, 64), and (2, 128) is wanted"),
+        ("gated", "has the shape (2, 64, 32), and (2, 128, 32) is wanted"),
         ("grouped", "linear_qkv"),
         ("missing file", "are missing"),
         ("truncated file", "are truncated"),

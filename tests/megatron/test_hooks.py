@@ -84,8 +84,8 @@ def test_a_changed_method_is_refused_by_name(monkeypatch):
 
 
 def test_a_missing_method_is_refused_by_name(monkeypatch):
-    monkeypatch.delattr(target.DistributedOptimizer, "get_parameter_state_dp_zero")
-    with pytest.raises(RuntimeError, match=r"get_parameter_state_dp_zero .* it has None"):
+    monkeypatch.delattr(target.DistributedOptimizer, "load_parameter_state_from_dp_reshardable")
+    with pytest.raises(RuntimeError, match=r"load_parameter_state_from_dp_reshardable .* it has None"):
         nemo_sr.megatron.install()
 
 

@@ -218,7 +218,7 @@ def test_every_number_and_every_choice_of_the_schema_has_a_rule():
     from nemo_sr.training.values import _RULES
 
     free = {"exp_manager.name", "exp_manager.explicit_log_dir", "model.tokenizer.vocab_file", "data.data_prefix"}
-    free |= {"model.tokenizer.merge_file", "data.index_mapping_dir"}
+    free |= {"model.tokenizer.merge_file", "data.index_mapping_dir", "exp_manager.resume_from_checkpoint"}
     # validate and regimes check these against other keys.
     free |= {"model.max_position_embeddings", "optim.name", "optim.grad_dtype"}
     free |= {"optim.exp_avg_rounding", "optim.exp_avg_sq_rounding"}

@@ -164,7 +164,11 @@ def results(toy_prefix, tmp_path_factory):
     for name in ("adamw", "adamw_sr"):
         moved = [*overrides(toy_prefix, folder / f"{name}_moved", max_steps=40), f"optim.name={name}"]
         jobs[f"{name} moves"] = [*moved, "trainer.stop_after_steps=20"]
-        jobs[f"{name} moved"] = [*moved, "model.tensor_model_parallel_size=2"]
+        jobs[f"{name} moved"] = [*moved, "model.tensor_model_parallel_size=2", "trainer.stop_after_steps=30"]
+    for old, new in (("adamw", "adamw_sr"), ("adamw_sr", "adamw")):
+        source = folder / f"{old}_moved" / "checkpoints" / checkpoint_name(20)
+        words = [f"optim.name={new}", f"exp_manager.resume_from_checkpoint={source}", "trainer.stop_after_steps=30"]
+        jobs[f"{new} from {old}"] = [*overrides(toy_prefix, folder / f"{new}_from", max_steps=40), *words]
     # The last one: it leaves its process groups behind.
     diverging = ["optim.name=adamw", "optim.lr=1e30", "trainer.max_skipped_steps=3"]
     jobs["diverged"] = [*overrides(toy_prefix, folder / "diverged", max_steps=20), *diverging]
@@ -203,11 +207,19 @@ def test_a_strategy_resumes_to_the_bit(results, name):
 @pytest.mark.parametrize("name", ["adamw", "adamw_sr"])
 def test_a_run_goes_on_under_another_layout(results, name):
     moves, moved = results[f"{name} moves"]["losses"], results[f"{name} moved"]["losses"]
-    assert [min(moved, key=int), max(moved, key=int)] == ["21", "40"]
+    assert [min(moved, key=int), max(moved, key=int)] == ["21", "30"]
     if name == "adamw_sr":
         assert max(abs(moved[step] - results["dp2"]["losses"][step]) for step in moved) < 1e-2
     # It went on: the first step after the move is nowhere near the loss at the start.
     assert moved["21"] < moves["20"] + 0.1 < moves["1"] - 0.1
+
+
+@pytest.mark.parametrize(("old", "new"), [("adamw", "adamw_sr"), ("adamw_sr", "adamw")])
+def test_a_new_run_goes_on_from_another_strategys_checkpoint(results, old, new):
+    before, after = results[f"{old} moves"]["losses"], results[f"{new} from {old}"]
+    assert after["optimizer_class"] == {"adamw": "AdamW", "adamw_sr": "AdamWSR"}[new]
+    assert [min(after["losses"], key=int), max(after["losses"], key=int)] == ["21", "30"]
+    assert after["losses"]["21"] < before["20"] + 0.1 < before["1"] - 0.1
 
 
 def test_a_run_that_diverges_skips_and_stops(results):

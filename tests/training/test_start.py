@@ -175,6 +175,38 @@ def test_a_resume_with_other_blend_weights_is_refused(run, toy_prefix):
         find_start(config)
 
 
+@pytest.mark.parametrize(
+    ("new", "advice"),
+    [("adamw_sr", None), ("adamw_bf16", None), ("adamw", "lower optim.lr")],
+)
+def test_a_new_run_goes_on_from_another_runs_checkpoint(run, tmp_path, new, advice):
+    config, save = run
+    source = save(10)
+    config.exp_manager.explicit_log_dir = str(tmp_path / "new")
+    config.exp_manager.resume_from_checkpoint = str(source)
+    config.optim.name = new
+    start = find_start(config)
+    assert (start.step, start.consumed_samples, start.checkpoint) == (10, 160, source)
+    assert [note for note in start.notes if "maximum learning rate" in note] == [
+        note for note in start.notes if advice is not None and advice in note
+    ]
+    own = save(15)
+    config.optim.name = "adamw_sr"
+    assert find_start(config).checkpoint == own  # its own, once it has one
+
+
+def test_a_new_run_starts_from_a_checkpoint_of_megatrons(run, tmp_path):
+    config, _ = run
+    config.exp_manager.resume_from_checkpoint = str(tmp_path)
+    with pytest.raises(ConfigError, match="has neither"):
+        find_start(config)
+    (tmp_path / "metadata.json").write_text("{}")
+    start = find_start(config)
+    assert (start.step, start.consumed_samples, start.checkpoint) == (0, 0, tmp_path)
+    assert not start.keeps_random_state
+    assert "raise optim.lr" in start.notes[1]
+
+
 def test_another_layout_leaves_the_random_states_out_and_says_so(run):
     config, save = run
     save(10)
