@@ -18,7 +18,7 @@ FORMAT = "fully_reshardable"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def checkpoint_metadata() -> dict[str, str]:
+def checkpoint_metadata() -> dict[str, Any]:
     """Return the metadata for ``sharded_state_dict(metadata=...)`` of the model and of the optimizer.
 
     It chooses ``fully_reshardable``. For adamw_sr that is 6 bytes a parameter on disk (the model's 2, and 4 for the
@@ -26,7 +26,8 @@ def checkpoint_metadata() -> dict[str, str]:
     Megatron's ``dp_reshardable`` works too, but loads in the same tensor and pipeline layout only, and Megatron refuses
     it where a rank's part of a bucket is nothing but padding. Megatron's default without metadata does not work.
     """
-    return {"distrib_optim_sharding_type": FORMAT}
+    # A parameter's keys must not depend on how many optimizers there are (experts have one of their own).
+    return {"distrib_optim_sharding_type": FORMAT, "chained_optim_avoid_prefix": True}
 
 
 class CheckpointedState:

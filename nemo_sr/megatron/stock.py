@@ -23,29 +23,35 @@ MASTER = "param"
 
 def describe_stock_state(
     optimizer: Any, model_sharded_state_dict: dict[str, Any], *, is_loading: bool = False, masters: str | None = MASTER
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
     """Return the state of what get_megatron_optimizer made for "adam" with the distributed optimizer.
 
     Args:
-        optimizer: Megatron's chain of one DistributedOptimizer.
+        optimizer: Megatron's chain of DistributedOptimizers.
         model_sharded_state_dict: The model's sharded state dict.
         is_loading: Whether to load into it, which makes room for the moments first.
         masters: Under which name the checkpoint has FP32 masters; None: it has none, as adamw_sr's.
     """
-    link = _only_link(optimizer)
-    if is_loading:
-        _make_state(link)
-    return {
-        "optimizer": link.state_dict()["optimizer"],
-        "param_state": describe_state(
-            model_sharded_state_dict, _held(link, masters), replica=link.distributed_optimizer_instance_id
-        ),
-        "param_state_sharding_type": FORMAT,
-    }
+
+    def describe(link: Any) -> dict[str, Any]:
+        if is_loading:
+            _make_state(link)
+        held = _held(link, masters)
+        return {
+            "optimizer": link.state_dict()["optimizer"],
+            "param_state": describe_state(
+                model_sharded_state_dict, held, replica=link.distributed_optimizer_instance_id
+            ),
+            "param_state_sharding_type": FORMAT,
+        }
+
+    links = optimizer.chained_optimizers
+    # As Megatron's chain does it.
+    return describe(links[0]) if len(links) == 1 else {number: describe(link) for number, link in enumerate(links)}
 
 
 @torch.no_grad()
-def load_stock_state(optimizer: Any, state_dict: dict[str, Any], *, masters: str | None = MASTER) -> None:
+def load_stock_state(optimizer: Any, state_dict: dict[Any, Any], *, masters: str | None = MASTER) -> None:
     """Load what :func:`describe_stock_state` returned, after dist_checkpointing.load.
 
     Call it after the model has been loaded: without masters in the checkpoint they are made of the model's weights.
@@ -55,11 +61,18 @@ def load_stock_state(optimizer: Any, state_dict: dict[str, Any], *, masters: str
         state_dict: Its state.
         masters: As it was described with.
     """
-    link = _only_link(optimizer)
+    links = optimizer.chained_optimizers
+    for number, link in enumerate(links):
+        _load_link(link, state_dict if len(links) == 1 else state_dict[number], masters)
+        if masters is None:
+            link.reload_model_params()
+
+
+def _load_link(link: Any, state_dict: dict[str, Any], masters: str | None) -> None:
     groups, step = read_groups(state_dict)
-    present = link.optimizer.state_dict()["param_groups"]
     if any("noise_version" in group for group in groups):
-        groups = present  # of adamw_sr: a new run, whose options are the configuration's
+        # Of adamw_sr: a new run, whose options are the configuration's.
+        groups = link.optimizer.state_dict()["param_groups"]
     else:
         groups = match_groups(groups, link.optimizer.param_groups)
     link.load_state_dict(
@@ -71,13 +84,6 @@ def load_stock_state(optimizer: Any, state_dict: dict[str, Any], *, masters: str
             state["step"] = state["step"].clone()
     if "param_state" in state_dict:
         copy_state_(_held(link, masters), state_dict["param_state"])
-    if masters is None:
-        link.reload_model_params()
-
-
-def _only_link(optimizer: Any) -> Any:
-    (link,) = optimizer.chained_optimizers
-    return link
 
 
 def _held(link: Any, masters: str | None) -> Iterator[HeldState]:

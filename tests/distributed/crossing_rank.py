@@ -105,15 +105,18 @@ def saved(layout, directory):
 
 def crossed(layout, directory):
     """Load what another layout saved, into other weights and another seed, and go on."""
+    import tiny_gpt as gpt
+
     model, optimizer = build(layout, seed=12)
     with torch.no_grad():
         for param in model.parameters():
             param.zero_()
     load(model, optimizer, directory)
-    steps = [state["step"] for state in optimizer.optimizer.state.values()]
+    steps = [inner.state[param]["step"] for inner, param in gpt.inner_params(optimizer)]
     right = {(int(s), s.dtype) for s in steps} <= {(BEFORE, torch.int64)} and len({id(s) for s in steps}) == len(steps)
     step(model, optimizer, BEFORE, BEFORE + AFTER)
-    right &= {int(state["step"]) for state in optimizer.optimizer.state.values()} <= {BEFORE + AFTER}
+    steps = [inner.state[param]["step"] for inner, param in gpt.inner_params(optimizer)]
+    right &= {int(s) for s in steps} <= {BEFORE + AFTER}
     return {"digest": digest(model, optimizer), "steps": everywhere(right)}
 
 
@@ -126,10 +129,8 @@ def everywhere(flag):
 
 def padding_only(optimizer):
     """Count the parts of buckets, over all ranks, that are nothing but padding."""
-    (link,) = optimizer.chained_optimizers
-    buckets = [
-        bucket for ranges in getattr(link, "gbuf_ranges", []) for buckets in ranges.values() for bucket in buckets
-    ]
+    ranges = [buffer for link in optimizer.chained_optimizers for buffer in getattr(link, "gbuf_ranges", [])]
+    buckets = [bucket for buffer in ranges for buckets in buffer.values() for bucket in buckets]
     counts = [None] * dist.get_world_size()
     dist.all_gather_object(counts, sum(not bucket["param_map"] for bucket in buckets))
     return sum(counts)

@@ -10,8 +10,6 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import nemo_sr.megatron
-
 
 def injected(gpt, layout, options):
     """Ten steps from injected gradients: the digest, and the first norm."""
@@ -101,25 +99,6 @@ def load(model, optimizer, directory, metadata):
     state = dist_checkpointing.load(sharded(model, optimizer, True, metadata), directory)
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-
-
-def crossed(gpt, first, second, directory):
-    """Five injected steps in one layout, then five in another from its checkpoint."""
-    metadata = nemo_sr.megatron.checkpoint_metadata()
-    model = gpt.build_model(**first)
-    gpt.set_weights(model)
-    optimizer = gpt.build_optimizer(model)
-    for step in range(5):
-        gpt.inject_gradients(model, step)
-        optimizer.step()
-    save(model, optimizer, directory, metadata)
-    model = gpt.build_model(**second)
-    optimizer = gpt.build_optimizer(model)
-    load(model, optimizer, directory, metadata)
-    for step in range(5, 10):
-        gpt.inject_gradients(model, step)
-        optimizer.step()
-    return gpt.digest(gpt.gathered(model, optimizer))
 
 
 def as_with_transformer_engine(gpt, directory):

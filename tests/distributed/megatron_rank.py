@@ -90,10 +90,6 @@ def dense(cases, gpt, directory):
         found["tp2"]["injected rms along the sequence"] = cases.injected(gpt, SEQUENCE, RMS)
         found["tp2"]["losses along the sequence"] = cases.losses(gpt, SEQUENCE, {})[0]
         found["tp2"]["gradients apart"] = cases.apart(gpt, SEQUENCE, {"tp": 2}, {"grad_in_fp32": True})
-        layouts = LAYOUTS[2]
-        for first, second in (("dp2", "tp2"), ("tp2", "pp2"), ("pp2", "dp2")):
-            digest = cases.crossed(gpt, layouts[first], layouts[second], f"{directory}/{first}-{second}")
-            found[second][f"crossed from {first}"] = digest
     return found
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 from crossings import LAYOUTS, run_crossings
-from test_megatron_layouts import single_process
+from tiny_gpt import single_process
 
 from nemo_sr.megatron.boxes import cut_into_boxes
 from nemo_sr.megatron.checkpoint import match_groups, read_groups
@@ -38,7 +38,7 @@ def expected(found):
 
 
 def expect(source):
-    return single_process(source["shapes"], fp32_norms=False, steps=13)[0]
+    return single_process(source["shapes"], steps=13)[0]
 
 
 def check_pair(found, expected, pair):
