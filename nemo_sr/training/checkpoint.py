@@ -22,7 +22,6 @@ from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from nemo_sr.training.heartbeat import HeartbeatCallback
-from nemo_sr.training.optim import apply_multipliers_
 from nemo_sr.training.optimizer_state import describe_training, load_training
 from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_name, find_complete, plan_layout
 
@@ -175,7 +174,6 @@ def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     # There is a random state for each part of the model: of no use where there were other parts.
     others = {"rng": _sharded_rng_state()} if start.keeps_random_state else {}
     loaded = load_training(pl_module, start.checkpoint, others)
-    apply_multipliers_(pl_module._optimizer.param_groups, pl_module.config.optim)
     _set_schedule(pl_module.lr_schedulers(), start.step)
     set_loop_progress(trainer, start.step)
     if start.keeps_random_state:

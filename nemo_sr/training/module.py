@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
-from nemo_sr.training.optim import TorchViewOfMegatron, apply_multipliers_, build_optimizer, mark_decoupled_
+from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.tokenizer import pad_vocab_size
@@ -109,12 +109,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             clip_grad=config.trainer.gradient_clip_val,
             default_seed=config.model.seed,
         )
-        optimizer = TorchViewOfMegatron(megatron)
-        mark_decoupled_(optimizer.param_groups, config.optim)
-        apply_multipliers_(optimizer.param_groups, config.optim)
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
-        self._optimizer = optimizer
+        self._optimizer = optimizer = TorchViewOfMegatron(megatron, config.optim)
         sched = {**config.optim.sched, "max_steps": config.trainer.max_steps}
         if sched["name"] != "CosineAnnealing":
             del sched["constant_steps"]  # 0, see validate; only that one takes it

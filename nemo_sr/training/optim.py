@@ -34,7 +34,9 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
         optimizer="adam",
         lr=optim.lr,
         min_lr=optim.sched.min_lr,
-        decoupled_lr=optim.decoupled_lr,
+        # Always, so that embedding and output layer have groups of their own: a resumed run may then set, change or
+        # drop optim.decoupled_lr.
+        decoupled_lr=optim.lr if optim.decoupled_lr is None else optim.decoupled_lr,
         weight_decay=optim.weight_decay,
         adam_beta1=optim.betas[0],
         adam_beta2=optim.betas[1],
@@ -77,70 +79,84 @@ def _without_master(config: Any, optim: DictConfig, default_seed: int) -> None:
     config.sr_factory = AdamWBF16 if optim.name == "adamw_bf16" else get_optimizer(optim.name)
 
 
-def mark_decoupled_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
-    """Mark the parameter groups with a decoupled learning rate, as megatron-core did before 0.16.
+def mark_decoupled_(groups: list[dict[str, Any]]) -> None:
+    """Mark the parameter groups of embedding and output layer, as megatron-core did before 0.16.
 
-    Since then it writes the rate into the group's max_lr alone, and would confuse such groups when it loads.
-    """
-    for group in groups:
-        by_rate = optim.decoupled_lr not in (None, optim.lr) and group.get("max_lr") == optim.decoupled_lr
-        group["is_decoupled_lr"] = bool(group.get("is_decoupled_lr")) or by_rate
-
-
-def apply_multipliers_(groups: list[dict[str, Any]], optim: DictConfig) -> None:
-    """Set weight decay and highest learning rate of each parameter group from the configuration and its multipliers.
-
-    NeMo's schedulers know nothing of Megatron-core's ``wd_mult`` (0 for biases and norms), ``lr_mult`` and decoupled
-    learning rate. The values follow from the configuration alone, so that doing it twice changes nothing, and the
-    multipliers stay in the group: Megatron-core finds a saved group by them.
+    Since then it writes their rate into the group's max_lr alone, and would confuse such groups when it loads.
 
     Args:
-        groups: Megatron-core's parameter groups.
-        optim: The keys of ``schema.OptimConfig``.
+        groups: Megatron-core's parameter groups, made with a decoupled_lr.
     """
     for group in groups:
-        decoupled = group["is_decoupled_lr"] and optim.decoupled_lr is not None
-        max_lr = optim.decoupled_lr if decoupled else optim.lr
-        group["initial_lr"] = max_lr * group.get("lr_mult", 1.0)
+        group["is_decoupled_lr"] = bool(group.get("is_decoupled_lr")) or group.get("default_config") is False
+
+
+def set_rates_(groups: list[dict[str, Any]], optim: DictConfig, lr: float) -> None:
+    """Set learning rate and weight decay of each parameter group for one step.
+
+    NeMo's schedules know nothing of Megatron-core's ``wd_mult`` (0 for biases and norms), ``lr_mult`` and decoupled
+    learning rate, and some give all groups the first one's rate. So they schedule one rate, and everything else follows
+    from it and from the configuration: doing it twice, or after a load, changes nothing. The multipliers stay in the
+    group: Megatron-core finds a saved group by them.
+
+    Args:
+        groups: Megatron-core's parameter groups, marked by :func:`mark_decoupled_`.
+        optim: The keys of ``schema.OptimConfig``.
+        lr: What the schedule says.
+    """
+    for group in groups:
+        rate = _decoupled_rate(optim, lr) if group["is_decoupled_lr"] else lr
+        group["lr"] = rate * group.get("lr_mult", 1.0)
         group["weight_decay"] = optim.weight_decay * group.get("wd_mult", 1.0)
+
+
+def _decoupled_rate(optim: DictConfig, lr: float) -> float:
+    """Return the rate of embedding and output layer: a line through (0, 0), (min_lr, decoupled_min_lr), (lr, ...)."""
+    high, low = optim.lr, optim.sched.min_lr
+    decoupled_high = high if optim.decoupled_lr is None else optim.decoupled_lr
+    if optim.decoupled_min_lr is None:
+        return float(lr * (decoupled_high / high))
+    if lr < low:
+        return float(lr * (optim.decoupled_min_lr / low))
+    return float(optim.decoupled_min_lr + (lr - low) / (high - low) * (decoupled_high - optim.decoupled_min_lr))
 
 
 class TorchViewOfMegatron(torch.optim.Optimizer):
     """A torch optimizer in front of Megatron-core's, so that Lightning counts its steps and NeMo schedules it.
 
-    The parameter groups are Megatron-core's own dictionaries at all times, after a load as well.
+    It has one parameter group, without parameters, whose ``lr`` a schedule sets. Each step gives Megatron-core's groups
+    the rates that follow from it.
 
     Args:
-        megatron: What ``get_megatron_optimizer`` returned.
+        megatron: What ``get_megatron_optimizer`` returned for a configuration with a decoupled_lr.
+        optim: The keys of ``schema.OptimConfig``.
     """
 
-    def __init__(self, megatron: Any) -> None:
-        # Optimizer.__init__ would copy the groups into a list of its own.
+    def __init__(self, megatron: Any, optim: DictConfig) -> None:
+        # Optimizer.__init__ would refuse a group without parameters.
         self.megatron = megatron
         self.defaults: dict[str, Any] = {}
+        self.param_groups = [{"params": [], "lr": optim.lr, "initial_lr": optim.lr}]
         self.state = defaultdict(dict)  # Megatron-core moves and saves its own
         self.grad_norm = 0.0
         self.update_successful = True
+        self._optim = optim
         for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
             setattr(self, hooks, OrderedDict())
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Megatron-core's parameter groups."""
-        groups: list[dict[str, Any]] = self.megatron.param_groups
-        return groups
+        mark_decoupled_(megatron.param_groups)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients that the optimizer holds; the model's buffers are the module's to clear."""
         self.megatron.zero_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Clip, step, and gather the weights.
+        """Set the rates, clip, step, and gather the weights.
 
         ``grad_norm`` is the norm before clipping; ``update_successful`` is false where it was not finite, which left
         the weights as they were.
         """
         loss = None if closure is None else closure()
+        set_rates_(self.megatron.param_groups, self._optim, self.param_groups[0]["lr"])
         self.update_successful, grad_norm, _ = self.megatron.step()
         self.grad_norm = math.nan if grad_norm is None else float(grad_norm)
         return loss

@@ -54,6 +54,10 @@ class TrainerConfig:
     """End all ranks, with a message that names the one at fault, once a rank has been silent or without progress for so
     many seconds; a micro batch counts as progress, and starting and saving may take longer. 0: never. (nemo_sr)"""
 
+    check_replicas_every_n_steps: Optional[int] = None
+    """Steps between checks that all ranks which hold the same weights hold the same bits; the first that fails names
+    weights and ranks and ends the run. null: never. (nemo_sr)"""
+
     gradient_clip_val: float = 1.0
     """Largest global norm of the gradients; 0 turns clipping off. Megatron-core clips, not Lightning."""
 
@@ -197,7 +201,10 @@ class OptimConfig:
     """Highest learning rate."""
 
     decoupled_lr: Optional[float] = None
-    """Highest learning rate of embedding and output layer. null: lr."""
+    """Highest learning rate of token embedding and output layer; it follows the schedule as lr does. null: lr."""
+
+    decoupled_min_lr: Optional[float] = None
+    """Their learning rate where the others' is sched.min_lr. null: in proportion, sched.min_lr * decoupled_lr / lr."""
 
     weight_decay: float = 0.01
     """Decoupled weight decay; biases and norms have none."""

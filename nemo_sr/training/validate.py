@@ -143,11 +143,14 @@ def _is_number(value: Any) -> bool:
 
 def _check_schedule(optim: DictConfig, max_steps: int) -> None:
     sched = optim.sched
-    for key in ("lr", "decoupled_lr"):
-        if optim[key] is not None and not sched.min_lr < optim[key]:
+    decoupled = "lr" if optim.decoupled_lr is None else "decoupled_lr"
+    for low_key, low, key in (
+        ("sched.min_lr", sched.min_lr, "lr"),
+        ("decoupled_min_lr", optim.decoupled_min_lr, decoupled),
+    ):
+        if low is not None and not low < optim[key]:
             raise ConfigError(
-                f"optim.sched.min_lr must be below optim.{key}; they are {sched.min_lr} and {optim[key]}. "
-                "Change one of them."
+                f"optim.{low_key} must be below optim.{key}; they are {low} and {optim[key]}. Change one of them."
             )
     if sched.constant_steps and sched.name != "CosineAnnealing":
         raise ConfigError(

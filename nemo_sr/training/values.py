@@ -58,6 +58,7 @@ _RULES: dict[str, _Rule] = {
     "trainer.val_check_interval": _AT_LEAST_1,
     "trainer.limit_val_batches": _AT_LEAST_0,
     "trainer.log_every_n_steps": _AT_LEAST_1,
+    "trainer.check_replicas_every_n_steps": _AT_LEAST_1,
     "trainer.gradient_clip_val": _AT_LEAST_0,
     "exp_manager.checkpoint_callback_params.every_n_train_steps": _AT_LEAST_1,
     "exp_manager.checkpoint_callback_params.save_top_k": (
@@ -83,6 +84,7 @@ _RULES: dict[str, _Rule] = {
     "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
     "optim.lr": _POSITIVE,
     "optim.decoupled_lr": _POSITIVE,
+    "optim.decoupled_min_lr": _AT_LEAST_0,
     "optim.weight_decay": _AT_LEAST_0,
     "optim.betas": (
         "two numbers, each at least 0 and below 1",

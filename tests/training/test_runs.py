@@ -23,6 +23,12 @@ CUTS = {
     "pp2": ["model.pipeline_model_parallel_size=2"],
 }
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
+# With constant steps NeMo's CosineAnnealing gives all groups the first one's rate.
+DECOUPLED = [
+    "optim.decoupled_lr=6e-3",
+    "optim.sched.constant_steps=2",
+    "model.share_embeddings_and_output_weights=false",
+]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,7 @@ def results(toy_prefix, tmp_path_factory):
         "pp2": [*overrides(toy_prefix, folder / "pp2", max_steps=40), "model.pipeline_model_parallel_size=2"],
     }
     for name in ("adamw", "adamw_sr", "adamw_bf16"):
-        words = [*DROPOUT, f"optim.name={name}", "optim.weight_decay=0.125"]
+        words = [*DROPOUT, *DECOUPLED, f"optim.name={name}", "optim.weight_decay=0.125"]
         whole, stopped = (overrides(toy_prefix, folder / f"{name}_{kind}", max_steps=10) for kind in ("a", "b"))
         jobs[f"{name} whole"] = [*whole, *words]
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
@@ -243,11 +249,32 @@ def test_biases_and_norms_do_not_decay(results, name, start, step):
         "linear_fc1.bias": 0.0,
         "final_layernorm.weight": 0.0,
         "linear_fc1.weight": 0.125,
+        "word_embeddings.weight": 0.125,
+        "position_embeddings.weight": 0.125,
+        "output_layer.weight": 0.125,
     }
 
 
+@pytest.mark.parametrize("name", ["adamw", "adamw_sr", "adamw_bf16"])
+@pytest.mark.parametrize(("start", "steps"), [("whole", range(1, 11)), ("resumed", range(6, 11))])
+def test_token_embedding_and_output_layer_have_a_rate_of_their_own(results, name, start, steps):
+    found = results[f"{name} {start}"]
+    assert [int(step) for step in found["rates"]] == list(steps)
+    for step, rates in found["rates"].items():
+        lr = rates["linear_fc1.weight"]
+        assert lr == pytest.approx(found["learning_rates"][step], rel=1e-6)  # that one was logged in FP32
+        assert rates == {
+            "linear_fc1.bias": lr,
+            "final_layernorm.weight": lr,
+            "linear_fc1.weight": lr,
+            "word_embeddings.weight": 2 * lr,
+            "position_embeddings.weight": lr,
+            "output_layer.weight": 2 * lr,
+        }
+
+
 def test_the_schedule_warms_up_and_reaches_its_minimum(results):
-    rates = results["adamw whole"]["learning_rates"]
+    rates = results["dp2"]["learning_rates"]
     assert rates["1"] == pytest.approx(3e-3 / 4, rel=1e-6)
     assert max(rates.values()) == rates["4"] == pytest.approx(3e-3, rel=1e-6)
-    assert 3e-4 < rates["10"] < 1e-3
+    assert 3e-4 < rates["40"] < 3.1e-4

@@ -23,18 +23,36 @@ from nemo_sr.training.launch import detect_launch  # noqa: E402
 from nemo_sr.training.pretrain import train  # noqa: E402
 from nemo_sr.training.skipping import DivergedError  # noqa: E402
 
-RECORDED = ("losses", "learning_rates", "val_losses", "decays", "weights", "optimizer_class", "error", "finite")
-WATCHED = ("linear_fc1.bias", "final_layernorm.weight", "linear_fc1.weight")
+RECORDED = (
+    "losses",
+    "learning_rates",
+    "val_losses",
+    "decays",
+    "rates",
+    "weights",
+    "optimizer_class",
+    "error",
+    "finite",
+)
+WATCHED = (
+    "linear_fc1.bias",
+    "final_layernorm.weight",
+    "linear_fc1.weight",
+    "word_embeddings.weight",
+    "position_embeddings.weight",
+    "output_layer.weight",
+)
 
 
 class Recorder(Callback):
-    """Writes down losses, the decay in use and what the weights are at the end."""
+    """Writes down losses, the decay and the rates in use, and what the weights are at the end."""
 
     def __init__(self):
         self.losses = {}
         self.learning_rates = {}
         self.val_losses = {}
         self.decays = {}
+        self.rates = {}
         self.weights = ""
         self.optimizer_class = ""
         self.error = ""
@@ -45,7 +63,8 @@ class Recorder(Callback):
         self.losses[step] = float(trainer.callback_metrics["reduced_train_loss"])
         self.learning_rates[step] = float(trainer.callback_metrics["lr"])
         if not self.decays:
-            self.decays = {"step": step, **_decays(pl_module)}
+            self.decays = {"step": step, **_option(pl_module, "weight_decay")}
+        self.rates[step] = _option(pl_module, "lr")
 
     def on_exception(self, trainer, pl_module, exception):
         self.finite = all(bool(param.isfinite().all()) for param in pl_module.parameters())
@@ -64,17 +83,17 @@ class Recorder(Callback):
         self.optimizer_class = type(inner).__name__
 
 
-def _decays(pl_module):
+def _option(pl_module, option):
     optimizer = pl_module._optimizer.megatron.chained_optimizers[0]
     found = {}
     for name, param in pl_module.chunks.named_parameters():
         for ending in WATCHED:
             if name.endswith(ending) and param in optimizer.model_param_group_index_map:
                 group, _ = optimizer.model_param_group_index_map[param]
-                found[ending] = optimizer.optimizer.param_groups[group]["weight_decay"]
+                found[ending] = optimizer.optimizer.param_groups[group][option]
     everywhere = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(everywhere, found)
-    return {name: decay for rank in everywhere for name, decay in rank.items()}
+    return {name: value for rank in everywhere for name, value in rank.items()}
 
 
 def main():
