@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from nemo_sr.replicas import ReplicaError
 from nemo_sr.training.config import (
     DEFAULT_CONFIG,
     ConfigError,
@@ -98,7 +99,7 @@ def main() -> None:
             train(config, launch, start=start)
         except ConfigError as error:
             exit_with(str(error), launch)
-        except DivergedError as error:
+        except (DivergedError, ReplicaError) as error:
             exit_with(str(error), launch, status=1)
 
     register_schema()
@@ -127,6 +128,7 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), sta
     Raises:
         ConfigError: the checkpoint cannot be continued under this configuration.
         DivergedError: too many steps in a row had gradients that are not finite.
+        ReplicaError: ranks that should hold the same weights do not.
     """
     on_cpu = config.trainer.accelerator == "cpu"
     with contextlib.ExitStack() as stack:
@@ -140,7 +142,7 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), sta
 def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: Start) -> None:
     from lightning.pytorch import Trainer
 
-    from nemo_sr.training.callbacks import ProgressCallback
+    from nemo_sr.training.callbacks import ProgressCallback, ReplicaCheckCallback
     from nemo_sr.training.checkpoint import CheckpointCallback
     from nemo_sr.training.datamodule import GPTDataModule
     from nemo_sr.training.heartbeat import HeartbeatCallback
@@ -153,6 +155,8 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
     heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
     saving, progress = CheckpointCallback(checkpoint_folder(config), start, heartbeat), ProgressCallback()
+    every_n_steps = config.trainer.check_replicas_every_n_steps
+    checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
@@ -170,7 +174,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         enable_progress_bar=False,
         enable_model_summary=False,
         logger=False,
-        callbacks=[saving, progress, *callbacks, heartbeat],
+        callbacks=[*checks, saving, progress, *callbacks, heartbeat],
     )
     _start_experiment(trainer, config, start.step)
     module = GPTModule(config, tokenizer.vocab_size, trainer)

@@ -106,7 +106,7 @@ def ddp_replicas_stay_equal():
     with torch.no_grad():
         if dist.get_rank() == 1:
             model.module[2].weight[3, 2] += 1
-    drift = r"1 of 5 parameters differ from rank 0: module\.2\.weight \(rank 1\)"
+    drift = r"1 of 5 weights differ: module\.2\.weight \(rank 1 from rank 0\)"
     with pytest.raises(RuntimeError, match=drift):
         check_replicas(model.named_parameters())
 

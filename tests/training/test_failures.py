@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -44,6 +45,21 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoi
     events = EventAccumulator(str(run))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("skipped_steps")] == [(1, 0.0), (2, 1.0), (3, 2.0)]
+
+
+def test_a_flipped_bit_ends_the_run_with_the_name_of_the_weight_and_the_rank(toy_prefix, tmp_path):
+    run = tmp_path / "run"
+    words = ["model.tensor_model_parallel_size=2", "trainer.check_replicas_every_n_steps=2"]
+    saving = ["exp_manager.checkpoint_callback_params.every_n_train_steps=2"]
+    command = [sys.executable, str(Path(__file__).with_name("drifting.py")), *overrides(toy_prefix, run, max_steps=20)]
+    done = subprocess.run([*command, *words, *saving], env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    # The fourth step has already carried it into the gradients of other weights that both ranks hold.
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("error: step 4: Replicas must hold")]
+    assert "decoder.final_layernorm.weight (rank 1 from rank 0)" in said
+    assert "Traceback" not in done.stderr
+    # It went well at step 2, and what had drifted at step 4 was not saved.
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000002"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks by their environment under /proc")
