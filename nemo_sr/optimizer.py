@@ -330,8 +330,8 @@ class AdamWSR(Optimizer):
     def _binding(self, param: Tensor) -> Binding:
         if param not in self._bindings:
             raise ValueError(
-                f"a parameter of this optimizer is needed; one of shape {tuple(param.shape)} is none. Pass it to the "
-                "constructor or to add_param_group first."
+                f"a parameter of this optimizer is needed; {param.dtype} {tuple(param.shape)} is none. Pass it to the "
+                "constructor or to add_param_group; FP32 masters (NeMo 1.x, O2) cannot replace it: docs/migration.md."
             )
         return self._bindings[param]
 

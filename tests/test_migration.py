@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from nemo_sr import AdamWSR
 from nemo_sr.migration import convert_to_sr
 from nemo_sr.rounding import round_nearest
 
@@ -67,3 +68,14 @@ def test_other_optimizers_are_refused_and_the_model_left_alone():
     with pytest.raises(ValueError, match=r"1 are not, of shapes \[\(3,\)\]"):
         convert_to_sr(model, foreign)
     assert all(param.dtype == torch.float32 for param in model.parameters())
+
+
+def test_fp32_masters_put_in_the_parameters_place_are_refused():
+    # What NeMo 1.x does under O2 to the optimizer it has been given.
+    weight = nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
+    optimizer = AdamWSR([("weight", weight)], lr=1e-3)
+    master = weight.detach().clone().float()
+    master.grad = torch.ones(8)
+    optimizer.param_groups[0]["params"][0] = master
+    with pytest.raises(ValueError, match=r"torch\.float32 \(8,\) is none.*NeMo 1\.x, O2.*docs/migration\.md"):
+        optimizer.step()
