@@ -59,6 +59,7 @@ def build_model(
     swiglu=False,
     fp32_params=(),
     overlap=False,
+    instances=1,
     layers=2,
     vp=None,
     query_groups=None,
@@ -79,7 +80,14 @@ def build_model(
     train="",
 ):
     """Set up Megatron's groups and build this rank's part of the model, in its DDP wrapper."""
-    start_groups(tp, pp, vp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp)
+    start_groups(
+        tp,
+        pp,
+        vp,
+        expert_model_parallel_size=ep,
+        expert_tensor_parallel_size=etp,
+        num_distributed_optimizer_instances=instances,
+    )
     model_parallel_cuda_manual_seed(1)
     config = TransformerConfig(
         num_layers=layers,
@@ -124,6 +132,7 @@ def build_model(
         grad_reduce_in_fp32=grad_in_fp32,
         overlap_grad_reduce=overlap or bucket_size is not None,  # Megatron makes one bucket otherwise
         overlap_param_gather=overlap,
+        num_distributed_optimizer_instances=instances,
         bucket_size=bucket_size,
     )
     chunks = []
