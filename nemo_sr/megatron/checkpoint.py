@@ -112,8 +112,7 @@ class CheckpointedState:
         inner.state.update(states)
         initialize_states(inner)
         for state in inner.state.values():
-            # A tensor of its own for each parameter: a shared one would be counted up once a parameter.
-            state["step"] = torch.tensor(step, dtype=torch.int64)
+            state["step"].fill_(step)
 
 
 def initialize_states(optimizer: Any, config: Any = None) -> None:
