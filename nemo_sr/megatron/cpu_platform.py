@@ -8,18 +8,17 @@ these places and takes it away again. The whole list, each with the code that ne
 =================================  ====================================================================================
 stand-in                           needed by
 =================================  ====================================================================================
-torch.cuda.is_available,           a GPU that is present but not used: the dataset builder and the checkpoint writer
-device_count                       would turn to it. Always ``False`` and 0
+torch.cuda.is_available            a GPU that is present but not used: whoever asks would turn to it, torch.cuda.stream
+                                   for one. Always ``False``
 torch.cuda.current_device          ``device=torch.cuda.current_device()`` in tensor_parallel, pipeline_parallel,
                                    distributed, dist_checkpointing, and the attention. Returns ``device("cpu")``
 torch.cuda.synchronize             p2p_communication, timers, dist_checkpointing: nothing is asynchronous here
-torch.cuda.Stream, Event, stream,  the DDP with overlapped reduction, the alltoall dispatcher: one queue, in order
-current_stream, default_stream
-torch.cuda.get_rng_state,          tensor_parallel.random and the rerun state machine: torch's CPU generator serves as
-set_rng_state, manual_seed         the device's
+torch.cuda.Stream, default_stream  the DDP with several instances of the distributed optimizer: one queue, in order
+torch.cuda.get_rng_state,          tensor_parallel.random: torch's CPU generator serves as the device's
+manual_seed
 random._get_cuda_rng_state,        tensor_parallel.random reaches below torch.cuda for these two (recomputation, RNG
 random._set_cuda_rng_state         tracker)
-torch.Tensor.cuda                  tensor_parallel.data, Module.cuda: the tensor itself
+torch.Tensor.cuda                  tensor_parallel.data, the tied embedding of pipeline stages: the tensor itself
 torch.Tensor.type                  DistributedOptimizer compares it with "torch.cuda.BFloat16Tensor". Only calls that
                                    come from megatron.core are answered so; everybody else gets the truth
 device="cuda" in torch calls       MixedPrecisionOptimizer, clip_grads, schedules, exchange_utils, transformer.utils.
@@ -31,6 +30,9 @@ autograd functions in layers.py    imported: the backward pass would leave autoc
 moe_utils.te_general_gemm          the router of mixtures of experts: without Transformer Engine 0.16 never defines the
                                    name, with it the function needs a GPU. ``None``: the router takes torch.mm
 =================================  ====================================================================================
+
+Does not run here: the alltoall dispatcher of mixtures of experts (use allgather). benchmarks/cpu_platform.py measures
+what the stand-ins cost.
 """
 
 from __future__ import annotations
@@ -49,54 +51,14 @@ _owner: int | None = None
 _depth = 0
 
 
-class _CpuEvent:
-    """Takes the place of torch.cuda.Event: everything recorded has already happened."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        """Do nothing."""
-
-    def wait(self, stream: Any = None) -> None:
-        """Do nothing."""
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-    def query(self) -> bool:
-        """Return whether the work is done: always."""
-        return True
-
-
 class _CpuStream:
     """Takes the place of torch.cuda.Stream: the one queue that a CPU has."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def __enter__(self) -> _CpuStream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def record_event(self, event: _CpuEvent | None = None) -> _CpuEvent:
-        """Return an event that has already happened."""
-        return _CpuEvent() if event is None else event
-
-    def wait_event(self, event: Any) -> None:
-        """Do nothing."""
-
     def wait_stream(self, stream: Any) -> None:
         """Do nothing."""
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-    def query(self) -> bool:
-        """Return whether the work is done: always."""
-        return True
 
 
 class _CudaMeansCpu(TorchFunctionMode):
@@ -122,30 +84,19 @@ def _cuda_stand_ins() -> dict[str, Any]:
     def synchronize(device: Any = None) -> None:
         return None
 
-    def stream(stream: Any) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext(stream)
-
     def get_rng_state(device: Any = "cuda") -> torch.Tensor:
         return torch.get_rng_state()
-
-    def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-        torch.set_rng_state(new_state)
 
     def manual_seed(seed: int) -> None:
         torch.manual_seed(seed)
 
     return {
         "is_available": lambda: False,
-        "device_count": lambda: 0,
         "current_device": current_device,
         "synchronize": synchronize,
         "Stream": _CpuStream,
-        "Event": _CpuEvent,
-        "stream": stream,
-        "current_stream": lambda device=None: _CpuStream(),
         "default_stream": lambda device=None: _CpuStream(),
         "get_rng_state": get_rng_state,
-        "set_rng_state": set_rng_state,
         "manual_seed": manual_seed,
     }
 

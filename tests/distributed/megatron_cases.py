@@ -243,8 +243,11 @@ def grouped(gpt):
         return str(error)
 
 
-def autocast(gpt):
-    """The types that matrix products take and give in FP32 weights under Megatron's autocast, forward and backward."""
+def autocast(gpt, **options):
+    """The types that matrix products take and give with FP32 weights, under Megatron's autocast and without it.
+
+    Forward and backward.
+    """
     products = {name: set() for name in ("mm", "addmm", "bmm", "baddbmm")}
 
     class Recorder(TorchDispatchMode):
@@ -258,11 +261,11 @@ def autocast(gpt):
 
     found = {}
     for enabled in (True, False):
-        model = gpt.build_model(dtype=torch.float32, autocast=enabled, distributed=False)
+        model = gpt.build_model(dtype=torch.float32, autocast=enabled, distributed=False, **options)
         with Recorder():
             gpt.accumulate_gradients(model, 0)
         found[str(enabled)] = {name: sorted(seen) for name, seen in products.items() if seen}
-        found[f"{enabled} gradients"] = sorted({str(param.main_grad.dtype) for param in model.parameters()})
+        found[f"{enabled} gradients"] = sorted({str(buffer.grad_dtype) for buffer in model.buffers})
         for seen in products.values():
             seen.clear()
     return found

@@ -66,12 +66,9 @@ def test_what_megatron_asks_of_cuda_is_answered_by_the_cpu():
         assert torch.zeros(2, device=torch.cuda.current_device()).device.type == "cpu"
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            stream.wait_stream(torch.cuda.current_stream())
-            stream.record_event().wait(torch.cuda.default_stream())
+            stream.wait_stream(torch.cuda.default_stream())
         state = torch.cuda.get_rng_state()
         first = torch.rand(3)
-        torch.cuda.set_rng_state(state)
-        assert torch.equal(torch.rand(3), first)
         mcore_random._set_cuda_rng_state(state)
         assert torch.equal(mcore_random._get_cuda_rng_state(), state)
         assert torch.equal(torch.rand(3), first)
@@ -101,7 +98,7 @@ def test_every_stand_in_is_an_object_of_its_own():
         for name, value in now.items()
         if old.get(name) is not value
     ]
-    assert len(new) == len({id(value) for value in new}) == 21
+    assert len(new) == len({id(value) for value in new}) == 16
 
 
 def test_another_thread_is_refused_while_one_is_inside():
