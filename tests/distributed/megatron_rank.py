@@ -109,6 +109,7 @@ def experts(cases, gpt, directory):
         found["names"] = cases.names(gpt, EXPERT_VARIANTS["plain"])
         found["grouped"] = cases.grouped(gpt)
     elif dist.get_world_size() == 2:
+        found["ep2"]["losses overlapped"] = cases.losses(gpt, {"ep": 2}, {**REAL_EXPERTS, "overlap": True})[0]
         for variant in ("plain", "replicated"):
             options = EXPERT_VARIANTS[variant]
             found["ep2"][f"skipped {variant}"] = cases.skipped(gpt, {"ep": 2}, options)

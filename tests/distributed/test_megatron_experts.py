@@ -96,6 +96,10 @@ def test_real_training_agrees_with_experts_that_every_rank_holds(found, layout, 
     assert found[layout]["norms"][0] == pytest.approx(found["dp2"]["norms"][0], rel=1e-2)
 
 
+def test_overlapped_communication_changes_nothing(found):
+    assert found["ep2"]["losses overlapped"] == found["ep2"]["losses"]
+
+
 @pytest.mark.parametrize("variant", ["plain", "replicated"])
 def test_a_gradient_that_is_not_finite_skips_the_step_of_every_optimizer_on_every_rank(found, variant):
     skipped = found["ep2"][f"skipped {variant}"]
