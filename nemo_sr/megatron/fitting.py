@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from nemo_sr.megatron.checkpoint import match_groups, read_groups
+from nemo_sr.megatron.reading import read_common, read_plan
 from nemo_sr.options import normalize_options
 
 MASTER_NAMES = ("param", "fp32_param")
@@ -61,11 +60,6 @@ def check_checkpoint(
         )
 
 
-def read_metadata(directory: str | Path) -> Metadata:
-    """Read what tensors and files a distributed checkpoint has."""
-    return FileSystemReader(directory).read_metadata()
-
-
 def find_masters(metadata: Metadata) -> str | None:
     """Return under which of MASTER_NAMES a checkpoint has FP32 masters, or None if it has none."""
     prefixes = {key.split(".")[2] for key in metadata.state_dict_metadata if key.startswith("optimizer.state.")}
@@ -84,8 +78,7 @@ def _wanted(sharded_state_dict: dict[str, Any]) -> Wanted:
 
 def _find_misfit(wanted: Wanted, present: dict[str, Any], directory: Path, vocab_size: int | None) -> str | None:
     try:
-        metadata = read_metadata(directory)
-        common = dist_checkpointing.load_common_state_dict(str(directory))
+        metadata, common = read_plan(directory), read_common(directory)
         misfits = [
             *_compare_tensors(wanted, metadata),
             *_compare_vocabularies(wanted, metadata, common, vocab_size),

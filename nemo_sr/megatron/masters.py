@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from nemo_sr.megatron.checkpoint import FORMAT, read_groups
-from nemo_sr.megatron.fitting import MASTER_NAMES, find_masters, read_metadata
+from nemo_sr.megatron.fitting import MASTER_NAMES, find_masters
+from nemo_sr.megatron.reading import read_plan
 
 _METADATA, _COMMON, _BACKEND = ".metadata", "common.pt", "metadata.json"
 _OWN_OPTIONS = ("seed", "noise_version", "exp_avg_rounding", "exp_avg_sq_rounding", "param_names")
@@ -42,7 +43,7 @@ def add_masters(source: Path, target: Path) -> None:
         )
     if target.exists():
         raise ValueError(f"the new checkpoint must have a folder of its own; {target} exists. Choose another.")
-    metadata = read_metadata(source)
+    metadata = read_plan(source)
     common = torch.load(source / _COMMON, map_location="cpu", weights_only=True)
     common = {**common, "optimizer": _with_stock_groups(common.get("optimizer", {}), source)}
     if find_masters(metadata) is not None:

@@ -1,52 +1,56 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in Megatron-core's distributed format, and resuming from them to the bit."""
+"""When a run saves, and how it goes on from a checkpoint to the bit."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import math
 import os
 import random
-import shutil
 import signal
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from nemo_sr.training.heartbeat import HeartbeatCallback
 from nemo_sr.training.optimizer_state import describe_training, load_training
-from nemo_sr.training.resume import STATE_FILE, STATE_FORMAT, Start, checkpoint_name, find_complete, plan_layout
+from nemo_sr.training.resume import STATE_FORMAT, Start, checkpoint_folder, plan_layout
+from nemo_sr.training.saving import About, CheckpointWriter
+from nemo_sr.training.skipping import DivergedError
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
     """Saves at intervals, at the end, and on SIGTERM or Ctrl-C; resumes at the start.
 
+    A step that is validated is saved after its validation, with its loss.
+
     Args:
-        folder: The run's folder of checkpoints, one folder ``step_XXXXXXXX`` each.
+        config: The whole configuration.
         start: Where the run starts.
         heartbeat: Told when a save begins, which may take long.
     """
 
-    def __init__(self, folder: Path, start: Start, heartbeat: HeartbeatCallback) -> None:
-        self.folder = folder
+    def __init__(self, config: Any, start: Start, heartbeat: HeartbeatCallback) -> None:
         self._heartbeat = heartbeat
+        params = config.exp_manager.checkpoint_callback_params
+        self.writer = CheckpointWriter(
+            checkpoint_folder(config),
+            asynchronous=params.async_save,
+            newest=params.save_last_n,
+            best=params.save_top_k,
+        )
         self.start = start
-        self.newest = start.checkpoint
+        self.writer.newest = start.checkpoint
+        self._saved_step = start.step if start.checkpoint is not None else None
         self._stop_signal: int | None = None
+        self._saves_after_validation = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Remove what a killed run left unfinished; load the checkpoint and put Lightning's loops where they were."""
-        if trainer.is_global_zero:
-            for partial in self.folder.glob(f"{_PARTIAL}*"):
-                shutil.rmtree(partial)
+        """Load the checkpoint and put Lightning's loops where they were."""
         if self.start.checkpoint is not None:
             _load(self.start, trainer, pl_module)
 
@@ -65,91 +69,66 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save if the interval is over, and stop where the configuration or a signal says so."""
+        self.writer.finish(wait=False)
         config = pl_module.config
         step = trainer.global_step
         terminated = trainer.strategy.reduce_boolean_decision(self._stop_signal is not None, all=False)
         stop_after = config.trainer.stop_after_steps
         stop = terminated or (stop_after is not None and step >= stop_after)
-        if stop or step % config.exp_manager.checkpoint_callback_params.every_n_train_steps == 0:
-            self._save(trainer, pl_module)
+        validates = config.trainer.limit_val_batches > 0 and step % config.trainer.val_check_interval == 0
         if stop:
             trainer.should_stop = True
-            if terminated or step % config.trainer.val_check_interval:
+            if terminated or not validates:
+                validates = False
                 trainer.limit_val_batches = 0  # Lightning validates once more before it stops
+        interval = config.exp_manager.checkpoint_callback_params.every_n_train_steps
+        due = stop or step >= trainer.max_steps or step % interval == 0
+        self._saves_after_validation = due and validates
+        if due and not validates:
+            self._save(trainer, pl_module, None)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Save the step that was validated, with its loss, if it is to be saved."""
+        if self._saves_after_validation:
+            self._saves_after_validation = False
+            self._save(trainer, pl_module, float(trainer.callback_metrics["val_loss"]))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Save the last step."""
-        self._save(trainer, pl_module)
+        """Save the last step, and wait until it is saved."""
+        self._save(trainer, pl_module, None)
+        with self._heartbeat.busy("saving a checkpoint"):
+            self.writer.finish(wait=True)
 
-    def _save(self, trainer: Any, pl_module: Any) -> None:
-        target = self.folder / checkpoint_name(trainer.global_step)
-        if self.newest == target:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Wait for the save that is under way, where all ranks fail alike and none waits for another."""
+        if isinstance(exception, DivergedError):
+            self.writer.finish(wait=True)
+
+    def _save(self, trainer: Any, pl_module: Any, val_loss: float | None) -> None:
+        step = trainer.global_step
+        if self._saved_step == step:
             return
-        partial = self.folder / f"{_PARTIAL}{target.name}"
-        if trainer.is_global_zero:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        trainer.strategy.barrier()
-        with _signals_held(), self._heartbeat.busy("saving a checkpoint"):
-            dist_checkpointing.save(_sharded_state(pl_module), str(partial))
-        trainer.strategy.barrier()
-        if trainer.is_global_zero:
-            state = _run_state(trainer, pl_module, self.start.plan)
-            _write_durably(partial / STATE_FILE, json.dumps(state, indent=2) + "\n")
-            shutil.rmtree(target, ignore_errors=True)
-            partial.rename(target)
-            keep_newest(self.folder, pl_module.config.exp_manager.checkpoint_callback_params.save_top_k)
-        trainer.strategy.barrier()
-        self.newest = target
-
-
-_PARTIAL = "partial_"
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold stop signals back until the save is over.
-
-    Megatron-core starts processes to save with, one of which it keeps for later saves. They inherit the mask: a
-    launcher that signals every process of a rank (torchrun, SLURM) must not kill them under it.
-    """
-    resource_tracker.ensure_running()  # starting it later would lift the mask
-    held = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def keep_newest(folder: Path, number: int) -> None:
-    """Delete all but the newest `number` complete checkpoints in `folder`; -1 keeps all."""
-    if number == -1:
-        return
-    for checkpoint in find_complete(folder)[:-number]:
-        # Renamed first: a deletion that is interrupted must not leave half a checkpoint under a whole one's name.
-        doomed = folder / f"{_PARTIAL}{checkpoint.name}"
-        checkpoint.rename(doomed)
-        shutil.rmtree(doomed)
-
-
-def _write_durably(file: Path, text: str) -> None:
-    with open(file, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _run_state(trainer: Any, pl_module: Any, plan: dict[str, Any]) -> dict[str, Any]:
-    config = pl_module.config
-    return {
-        "format": STATE_FORMAT,
-        "step": trainer.global_step,
-        "consumed_samples": trainer.global_step * config.model.global_batch_size,
-        "data": plan,
-        "optim_name": config.optim.name,
-        "layout": plan_layout(config),
-    }
+        config = pl_module.config
+        layout = plan_layout(config)
+        samples = step * config.model.global_batch_size
+        run_state = {
+            "format": STATE_FORMAT,
+            "step": step,
+            "consumed_samples": samples,
+            "data": self.start.plan,
+            "optim_name": config.optim.name,
+            "layout": layout,
+        }
+        about = About(
+            step=step,
+            consumed_samples=samples,
+            val_loss=val_loss if val_loss is not None and math.isfinite(val_loss) else None,
+            layout={"ranks": trainer.world_size, **layout},
+            run_state=run_state,
+        )
+        with self._heartbeat.busy("saving a checkpoint"):
+            self.writer.save(_sharded_state(pl_module), about)
+        self._saved_step = step
 
 
 def _sharded_state(pl_module: Any) -> dict[str, Any]:
@@ -173,7 +152,7 @@ def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     assert start.checkpoint is not None
     # There is a random state for each part of the model: of no use where there were other parts.
     others = {"rng": _sharded_rng_state()} if start.keeps_random_state else {}
-    loaded = load_training(pl_module, start.checkpoint, others)
+    loaded = load_training(pl_module, start.checkpoint, others, start.manifest.files if start.manifest else None)
     _set_schedule(pl_module.lr_schedulers(), start.step)
     set_loop_progress(trainer, start.step)
     if start.keeps_random_state:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from megatron.core import dist_checkpointing
-
 from nemo_sr.megatron import checkpoint_metadata
-from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_masters, read_metadata
+from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_masters
+from nemo_sr.megatron.reading import load_as_data, read_plan
 from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_state
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
@@ -21,14 +21,16 @@ def describe_training(pl_module: Any) -> dict[str, Any]:
     return {VOCABULARY_KEY: pl_module.vocab_size, **_describe(pl_module, is_loading=False, masters=MASTER)}
 
 
-def load_training(pl_module: Any, checkpoint: Path, others: dict[str, Any], load: Any = None) -> dict[str, Any]:
+def load_training(
+    pl_module: Any, checkpoint: Path, others: dict[str, Any], files: Collection[str] | None = None
+) -> dict[str, Any]:
     """Load model and optimizer into a GPTModule, from a checkpoint of any strategy.
 
     Args:
         pl_module: The module, its optimizer made.
         checkpoint: The checkpoint.
         others: What else to load from it.
-        load: Takes the sharded state and returns what was loaded; None: dist_checkpointing.load.
+        files: Names of the files that may be read; None: all in the folder.
 
     Returns:
         What was loaded.
@@ -37,12 +39,12 @@ def load_training(pl_module: Any, checkpoint: Path, others: dict[str, Any], load
         ConfigError: the checkpoint does not fit. Nothing has been loaded then.
     """
     try:
-        masters = find_masters(read_metadata(checkpoint)) if _has_masters(pl_module) else None
+        masters = find_masters(read_plan(checkpoint, files)) if _has_masters(pl_module) else None
         wanted = {**_describe(pl_module, is_loading=True, masters=masters), **others}
         check_checkpoint(wanted, checkpoint, vocab_size=pl_module.vocab_size)
+        loaded = load_as_data(wanted, checkpoint, files)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    loaded: dict[str, Any] = load(wanted) if load else dist_checkpointing.load(wanted, str(checkpoint))
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
     megatron = pl_module._optimizer.megatron
     if _has_masters(pl_module):

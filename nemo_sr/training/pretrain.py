@@ -26,9 +26,10 @@ from nemo_sr.training.config import (
 )
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
 from nemo_sr.training.regimes import describe_regimes
-from nemo_sr.training.resume import Start, checkpoint_folder, find_start
+from nemo_sr.training.resume import Start, find_start, find_unaltered_start
+from nemo_sr.training.run_folder import SaveError
 from nemo_sr.training.skipping import DivergedError
-from nemo_sr.training.validate import check_config, tokenizer_files
+from nemo_sr.training.validate import check_config, check_packages, tokenizer_files
 
 _HELP = """\
 usage: pretrain_gpt.py [--config-name=NAME] [key=value ...]
@@ -79,6 +80,7 @@ def main() -> None:
         if not informs_only:
             check_launch(launch, config.trainer)
             check_config(config)
+            check_packages()
             start = find_start(config)
             if (reason := _nothing_to_do(config, start)) is not None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
@@ -99,7 +101,7 @@ def main() -> None:
             train(config, launch, start=start)
         except ConfigError as error:
             exit_with(str(error), launch)
-        except (DivergedError, ReplicaError) as error:
+        except (DivergedError, ReplicaError, SaveError) as error:
             exit_with(str(error), launch, status=1)
 
     register_schema()
@@ -150,13 +152,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.strategy import MegatronStrategy
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
-    for note in start.notes:
-        _say(launch, note)
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
-    heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
-    saving, progress = CheckpointCallback(checkpoint_folder(config), start, heartbeat), ProgressCallback()
-    every_n_steps = config.trainer.check_replicas_every_n_steps
-    checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
@@ -174,12 +170,34 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         enable_progress_bar=False,
         enable_model_summary=False,
         logger=False,
-        callbacks=[*checks, saving, progress, *callbacks, heartbeat],
     )
+    if config.exp_manager.verify_checksums and start.checkpoint is not None:
+        start = _verify(trainer, config, start)
+    for note in start.notes:
+        _say(launch, note)
+    heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
+    saving, progress = CheckpointCallback(config, start, heartbeat), ProgressCallback()
+    every_n_steps = config.trainer.check_replicas_every_n_steps
+    checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
+    trainer.callbacks.extend([*checks, saving, progress, *callbacks, heartbeat])
     _start_experiment(trainer, config, start.step)
     module = GPTModule(config, tokenizer.vocab_size, trainer)
     trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
     _summarize(trainer, config, saving, progress)
+
+
+def _verify(trainer: Any, config: DictConfig, start: Start) -> Start:
+    """Return where to start, after all ranks together have read the files to start from."""
+    import torch
+
+    trainer.strategy.setup_environment()  # Lightning calls it again, which leaves the process group as it is
+
+    def gather(mine: list[str]) -> list[list[str]]:
+        everyones: list[list[str]] = [[]] * trainer.world_size
+        torch.distributed.all_gather_object(everyones, mine)
+        return everyones
+
+    return find_unaltered_start(config, start, rank=trainer.global_rank, num_ranks=trainer.world_size, gather=gather)
 
 
 def _start_experiment(trainer: Any, config: DictConfig, step: int) -> None:
@@ -229,7 +247,7 @@ def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any
     if step < max_steps:
         limit = config.trainer.stop_after_steps
         how = "stopped; the same command resumes" if limit is None else "stopped by trainer.stop_after_steps"
-    lines = [f"Step {step} of {max_steps}: {how}.", *_places(config, checkpoints.newest)]
+    lines = [f"Step {step} of {max_steps}: {how}.", *_places(config, checkpoints.writer.newest)]
     if progress.peak_memory_mib:
         peaks = ", ".join(f"{peak:.0f}" for peak in progress.peak_memory_mib)
         lines.append(f"  peak memory      {peaks} MiB (one number a rank)")

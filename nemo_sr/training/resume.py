@@ -7,21 +7,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
 from nemo_sr.training.regimes import REGIMES
+from nemo_sr.training.run_folder import Checkpoint, find_checkpoints, read_whole
 from nemo_sr.training.validate import prefixes
 
-STATE_FILE = "run_state.json"
 STATE_FORMAT = 1
-_COMPLETE = re.compile(r"step_\d{8}")
 
 
 @dataclass(frozen=True)
@@ -46,23 +45,44 @@ class Start:
     keeps_random_state: bool = True
     """Whether the checkpoint's random states fit the present layout."""
 
+    manifest: Manifest | None = None
+    """The checkpoint's manifest."""
 
-def find_start(config: DictConfig) -> Start:
+
+def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) -> Start:
     """Return where the run of `config` starts: at its newest complete checkpoint, at another's, or at the beginning.
 
+    What is not complete is left alone and named in the notes.
+
+    Args:
+        config: The whole configuration.
+        altered: Checkpoints that seem complete and are not, with the reason.
+
     Raises:
-        ConfigError: the checkpoint cannot be continued under this configuration.
+        ConfigError: the checkpoint cannot be continued under this configuration, or none of several is complete.
     """
-    checkpoint = find_newest(checkpoint_folder(config))
+    folder = checkpoint_folder(config)
+    found = [_as_altered(one, altered) if altered and one.path in altered else one for one in find_checkpoints(folder)]
+    newest = next((one for one in reversed(found) if one.state == "complete"), None)
     wanted = plan_data(config)
+    passed_over = tuple(_describe_incomplete(one, newest) for one in found if one.state != "complete")
     given = config.exp_manager.resume_from_checkpoint
-    if checkpoint is None:
+    if newest is None:
+        if any(one.state == "damaged" for one in found):
+            raise ConfigError(
+                f"A run that has checkpoints must go on from one of them, and none in {folder} is complete. "
+                f"{' '.join(passed_over)} Restore one, or move them away to begin anew, or start a new run with "
+                "another exp_manager.name."
+            )
         if given is None:
-            return Start(0, 0, wanted, None, ())
+            return Start(0, 0, wanted, None, passed_over)
         checkpoint = Path(given)
         if not (checkpoint / STATE_FILE).is_file():
-            return _start_from_megatron(checkpoint, wanted, config.optim.name)
-    elif read_state(checkpoint)["optim_name"] != config.optim.name:
+            return _start_from_megatron(checkpoint, wanted, config.optim.name, passed_over)
+        manifest: Manifest | None = _read_given(checkpoint, altered)
+    else:
+        checkpoint, manifest = newest.path, newest.manifest
+    if newest is not None and read_state(checkpoint)["optim_name"] != config.optim.name:
         raise ConfigError(
             f"A resumed run must keep its optim.name; {checkpoint} has {read_state(checkpoint)['optim_name']}, the "
             f"configuration {config.optim.name}. Set it back, or go on from it in a new run: another exp_manager.name "
@@ -83,16 +103,80 @@ def find_start(config: DictConfig) -> Start:
             "unless model.make_vocab_size_divisible_by * tensor_model_parallel_size is what it was."
         )
     resuming = f"Resuming from {checkpoint}: step {state['step']} of {config.trainer.max_steps}."
-    return Start(state["step"], state["consumed_samples"], plan, checkpoint, (resuming, *notes), keeps_random_state)
+    return Start(
+        state["step"],
+        state["consumed_samples"],
+        plan,
+        checkpoint,
+        (*passed_over, resuming, *notes),
+        keeps_random_state,
+        manifest,
+    )
 
 
-def _start_from_megatron(checkpoint: Path, plan: dict[str, Any], optim_name: str) -> Start:
+def find_unaltered_start(
+    config: DictConfig, start: Start, *, rank: int, num_ranks: int, gather: Callable[[list[str]], list[list[str]]]
+) -> Start:
+    """Return `start`, or a start at an older checkpoint where the files of the newer ones are not what was written.
+
+    Collective: every rank reads its share of a checkpoint's files to their end.
+
+    Args:
+        config: The whole configuration.
+        start: What :func:`find_start` returned on every rank.
+        rank: This rank.
+        num_ranks: Ranks in all.
+        gather: Returns what it is given on every rank.
+
+    Raises:
+        ConfigError: as :func:`find_start`.
+    """
+    altered: dict[Path, str] = {}
+    while start.checkpoint is not None and start.manifest is not None:
+        mine = find_altered(start.checkpoint, start.manifest, share_of(start.manifest, rank, num_ranks))
+        problems = [problem for everyones in gather(mine) for problem in everyones]
+        if not problems:
+            break
+        altered[start.checkpoint] = problems[0]
+        start = find_start(config, altered)
+    return start
+
+
+def _as_altered(found: Checkpoint, altered: Mapping[Path, str]) -> Checkpoint:
+    return replace(found, state="damaged", reason=altered[found.path])
+
+
+def _describe_incomplete(found: Checkpoint, newest: Checkpoint | None) -> str:
+    if found.state == "partial":
+        return f"Left alone: {found.path} is unfinished; {found.reason}."
+    lost = ""
+    if newest is not None and found.step > newest.step:
+        lost = f" The run goes on from {newest.path.name}, {found.step - newest.step} steps earlier."
+    return f"WARNING: {found.path} is damaged and left alone: {found.reason}.{lost}"
+
+
+def _read_given(checkpoint: Path, altered: Mapping[Path, str] | None) -> Manifest:
+    try:
+        if altered and checkpoint in altered:
+            raise DamagedError(altered[checkpoint])
+        return read_whole(checkpoint)
+    except DamagedError as error:
+        raise ConfigError(
+            f"exp_manager.resume_from_checkpoint must be a complete checkpoint; {checkpoint} is damaged: {error}. "
+            "Restore it, or give another."
+        ) from None
+
+
+def _start_from_megatron(
+    checkpoint: Path, plan: dict[str, Any], optim_name: str, passed_over: tuple[str, ...]
+) -> Start:
     if not (checkpoint / "metadata.json").is_file():
         raise ConfigError(
             f"exp_manager.resume_from_checkpoint must be a checkpoint's own folder, with {STATE_FILE} (of a run here) "
             f"or metadata.json (of Megatron-core); {checkpoint} has neither. Correct it."
         )
     notes = (
+        *passed_over,
         f"Starting from {checkpoint}, which another program saved: weights, moments and the optimizer's step go on, "
         "data and schedule begin at their beginning.",
         *describe_change("adamw", optim_name),
@@ -120,22 +204,6 @@ def describe_change(saved: str, present: str) -> list[str]:
 def checkpoint_folder(config: DictConfig) -> Path:
     """Return the folder of a run's checkpoints."""
     return Path(config.exp_manager.explicit_log_dir) / "checkpoints"
-
-
-def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint of `step`."""
-    return f"step_{step:08d}"
-
-
-def find_newest(folder: Path) -> Path | None:
-    """Return the complete checkpoint of the highest step in `folder`, or None."""
-    return next(reversed(find_complete(folder)), None)
-
-
-def find_complete(folder: Path) -> list[Path]:
-    """Return the complete checkpoints in `folder`, oldest first. Unfinished ones have another name."""
-    found = (path for path in folder.glob("step_*") if _COMPLETE.fullmatch(path.name) and (path / STATE_FILE).is_file())
-    return sorted(found, key=lambda path: path.name)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

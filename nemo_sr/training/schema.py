@@ -64,13 +64,20 @@ class TrainerConfig:
 
 @dataclass
 class CheckpointCallbackConfig:
-    """When checkpoints are written; the last step always writes one."""
+    """When checkpoints are written, and which are kept; the last step always writes one."""
 
     every_n_train_steps: int = 1000
     """Steps between checkpoints."""
 
-    save_top_k: int = 3
-    """Newest checkpoints that are kept, whatever their loss; older ones are deleted. -1 keeps all."""
+    save_top_k: int = 1
+    """Checkpoints with the lowest validation loss that are kept; -1 keeps all that have one. A checkpoint has one if
+    its step was validated, so val_check_interval should divide every_n_train_steps."""
+
+    save_last_n: int = 3
+    """Newest checkpoints that are kept, whatever their loss; -1 keeps all. (nemo_sr)"""
+
+    async_save: bool = False
+    """Go on training while a checkpoint is written, one at a time."""
 
 
 @dataclass
@@ -89,8 +96,12 @@ class ExpManagerConfig:
     create_tensorboard_logger: bool = True
     """Write a TensorBoard log; the loss plot is drawn from it."""
 
+    verify_checksums: bool = True
+    """Read a checkpoint's files to their end before resuming from it, and compare their SHA-256 with the manifest.
+    Sizes are compared in any case. (nemo_sr)"""
+
     checkpoint_callback_params: CheckpointCallbackConfig = field(default_factory=CheckpointCallbackConfig)
-    """When checkpoints are written."""
+    """When checkpoints are written, and which are kept."""
 
 
 @dataclass

@@ -28,18 +28,22 @@ class MegatronStrategy(DDPStrategy):  # type: ignore[misc]
         self._failed = False
 
     def setup_environment(self) -> None:
-        """Start torch.distributed, make Megatron-core's groups, and seed everything."""
+        """Start torch.distributed, make Megatron-core's groups, and seed everything; a second time, seed only."""
         super().setup_environment()
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=self._model_config.tensor_model_parallel_size,
-            pipeline_model_parallel_size=self._model_config.pipeline_model_parallel_size,
-        )
+        if not parallel_state.is_initialized():
+            self._make_groups()
         # Pipeline stages draw different dropout masks; Megatron-core's tracker tells tensor-parallel ranks apart.
         seed = self._model_config.seed + 100 * parallel_state.get_pipeline_model_parallel_rank()
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 - libraries draw from the global state
         torch.manual_seed(seed)
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
+
+    def _make_groups(self) -> None:
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=self._model_config.tensor_model_parallel_size,
+            pipeline_model_parallel_size=self._model_config.pipeline_model_parallel_size,
+        )
 
     def configure_ddp(self) -> None:
         """Wrap the module's chunks with Megatron-core's data parallelism."""

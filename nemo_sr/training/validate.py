@@ -30,6 +30,23 @@ def check_config(config: DictConfig) -> None:
     check_data(config.data, config.model)
 
 
+def check_packages() -> None:
+    """Check that what a run needs only when it saves is installed.
+
+    Raises:
+        ConfigError: naming the package.
+    """
+    try:
+        import psutil  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "psutil":
+            raise
+        raise ConfigError(
+            "Saving a checkpoint needs the package psutil, which Megatron-core uses and does not require; it is not "
+            "installed. Run: pip install psutil"
+        ) from None
+
+
 def check_layout(config: DictConfig) -> None:
     """Check that ranks, batch and model divide as the parallel layout needs.
 

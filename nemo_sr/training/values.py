@@ -62,6 +62,10 @@ _RULES: dict[str, _Rule] = {
     "trainer.gradient_clip_val": _AT_LEAST_0,
     "exp_manager.checkpoint_callback_params.every_n_train_steps": _AT_LEAST_1,
     "exp_manager.checkpoint_callback_params.save_top_k": (
+        "at least 0, or -1 for all",
+        lambda value: value >= -1,
+    ),
+    "exp_manager.checkpoint_callback_params.save_last_n": (
         "at least 1, or -1 for all",
         lambda value: value == -1 or value >= 1,
     ),

@@ -138,9 +138,9 @@ def padding_only(optimizer):
 
 def sizes(directory):
     """Return a checkpoint's bytes: of its tensors, and of all its files."""
-    from nemo_sr.megatron.fitting import read_metadata
+    from nemo_sr.megatron.reading import read_plan
 
-    metadata = read_metadata(directory).state_dict_metadata.values()
+    metadata = read_plan(Path(directory)).state_dict_metadata.values()
     tensors = [entry for entry in metadata if hasattr(entry, "chunks")]
     return {
         "tensor bytes": sum(entry.size.numel() * entry.properties.dtype.itemsize for entry in tensors),

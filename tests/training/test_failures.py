@@ -38,7 +38,8 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoi
     assert "Traceback" not in done.stderr
     skipped = [line for line in done.stdout.splitlines() if "skipped" in line]
     assert skipped == [f"step {step}: skipped, since the norm of its gradients is nan" for step in (2, 3)]
-    assert list((run / "checkpoints").iterdir()) == []  # the unfinished one of a killed run is gone as well
+    assert list((run / "checkpoints").iterdir()) == [leftover]  # the unfinished one of a killed run is left alone
+    assert f"Left alone: {leftover} is unfinished" in done.stdout
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

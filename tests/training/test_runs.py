@@ -15,7 +15,7 @@ import torch
 from toy import environment, overrides, pretrain, start_pretrain
 
 from nemo_sr.training.launch import free_port
-from nemo_sr.training.resume import checkpoint_name
+from nemo_sr.training.run_folder import checkpoint_name
 
 # One process starts all runs of a file: it takes longer than such a run.
 CUTS = {

@@ -15,12 +15,13 @@ def checkpoints(run):
     return sorted(path.name for path in (run / "checkpoints").glob("*"))
 
 
-@pytest.mark.parametrize("torchrun", [True, False], ids=["SIGTERM under torchrun", "SIGINT to python"])
+@pytest.mark.parametrize("torchrun", [True, False], ids=["SIGTERM under torchrun, async", "SIGINT to python"])
 def test_a_run_that_is_stopped_saves_and_goes_on(toy_prefix, tmp_path, torchrun):
     run = tmp_path / "run"
     words = [
         *overrides(toy_prefix, run, max_steps=2000),
         "exp_manager.checkpoint_callback_params.every_n_train_steps=5",
+        f"exp_manager.checkpoint_callback_params.async_save={torchrun}",
     ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
     command = [sys.executable, *(launcher if torchrun else []), str(ROOT / "scripts/pretrain_gpt.py"), *words]

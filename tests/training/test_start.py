@@ -7,18 +7,18 @@ import subprocess
 import sys
 
 import pytest
+from stored import store
 from toy import ROOT, environment, overrides
 
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
+from nemo_sr.training.manifest import MANIFEST_FILE, find_altered, read_manifest, share_of
 from nemo_sr.training.resume import (
-    STATE_FILE,
     STATE_FORMAT,
     checkpoint_folder,
-    checkpoint_name,
-    find_newest,
     find_start,
+    find_unaltered_start,
     plan_data,
     plan_layout,
 )
@@ -91,10 +91,8 @@ def test_a_step_reads_the_same_samples_on_any_number_of_ranks(num_ranks, consume
 def run(toy_prefix, tmp_path):
     config = compose_config(overrides(toy_prefix, tmp_path / "run", max_steps=20))
 
-    def save(step, complete=True):
-        folder = checkpoint_folder(config) / checkpoint_name(step)
-        folder.mkdir(parents=True)
-        state = {
+    def save(step, state=None):
+        usual = {
             "format": STATE_FORMAT,
             "step": step,
             "consumed_samples": step * 16,
@@ -102,9 +100,7 @@ def run(toy_prefix, tmp_path):
             "optim_name": "adamw_sr",
             "layout": plan_layout(config),
         }
-        if complete:
-            (folder / STATE_FILE).write_text(json.dumps(state))
-        return folder
+        return store(checkpoint_folder(config), step, state=usual if state is None else state)
 
     return config, save
 
@@ -114,12 +110,53 @@ def test_a_run_starts_at_its_newest_complete_checkpoint(run):
     assert find_start(config).checkpoint is None
     save(5)
     newest = save(10)
-    save(15, complete=False)
-    (checkpoint_folder(config) / "partial_step_00000018").mkdir()
-    assert find_newest(checkpoint_folder(config)) == newest
+    damaged = save(15)
+    (damaged / MANIFEST_FILE).unlink()
+    partial = checkpoint_folder(config) / "partial_step_00000018"
+    partial.mkdir()
     start = find_start(config)
     assert (start.step, start.consumed_samples, start.checkpoint) == (10, 160, newest)
-    assert str(newest) in start.notes[0]
+    assert start.notes == (
+        f"WARNING: {damaged} is damaged and left alone: it has no manifest.json. The run goes on from step_00000010, "
+        "5 steps earlier.",
+        f"Left alone: {partial} is unfinished; its save was interrupted, or is under way.",
+        f"Resuming from {newest}: step 10 of 20.",
+    )
+    assert damaged.is_dir()
+    assert partial.is_dir()
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(run):
+    config, save = run
+    (checkpoint_folder(config) / "partial_step_00000002").mkdir(parents=True)
+    assert find_start(config).checkpoint is None
+    for step in (5, 10):
+        (save(step) / "__0_0.distcp").unlink()
+    with pytest.raises(ConfigError, match=r"none in .* is complete\. .*__0_0\.distcp is missing.* move them away"):
+        find_start(config)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 9])
+def test_altered_shards_are_found_by_all_ranks_together(run, num_ranks):
+    config, save = run
+    older, middle, newest = (save(step) for step in (5, 10, 15))
+    start = find_start(config)
+    assert start.checkpoint == newest
+    for path, name in ((middle, "__0_0.distcp"), (newest, "__1_0.distcp")):
+        content = bytearray((path / name).read_bytes())
+        content[77] ^= 1
+        (path / name).write_bytes(content)
+    found = [[rank for rank in range(num_ranks) if _finds(path, rank, num_ranks)] for path in (newest, middle, older)]
+    assert [len(ranks) for ranks in found] == [1, 1, 0]
+    start = find_unaltered_start(config, start, rank=0, num_ranks=1, gather=lambda mine: [mine])
+    assert start.checkpoint == older
+    assert [note.split(":")[0] for note in start.notes] == ["WARNING", "WARNING", f"Resuming from {older}"]
+    assert "__1_0.distcp is not the file that was written" in start.notes[1]
+
+
+def _finds(path, rank, num_ranks):
+    manifest = read_manifest(path)
+    return bool(find_altered(path, manifest, share_of(manifest, rank, num_ranks)))
 
 
 def test_fewer_steps_keep_the_saved_order_and_say_so(run):
@@ -225,7 +262,6 @@ def test_another_layout_leaves_the_random_states_out_and_says_so(run):
     ("content", "message"),
     [
         ('{"format": 1, "step"', "is damaged. Restore it, or delete or move .*step_00000010"),
-        ("", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": 1}', "is damaged"),
         ('{"format": 99}', "must be of format 1; .* has format 99"),
@@ -233,22 +269,9 @@ def test_another_layout_leaves_the_random_states_out_and_says_so(run):
 )
 def test_a_damaged_or_newer_checkpoint_is_refused(run, content, message):
     config, save = run
-    (save(10) / STATE_FILE).write_text(content)
+    save(10, content)
     with pytest.raises(ConfigError, match=message):
         find_start(config)
-
-
-@pytest.mark.parametrize(("number", "left"), [(-1, [1, 2, 3, 4]), (3, [2, 3, 4]), (1, [4]), (9, [1, 2, 3, 4])])
-def test_the_newest_checkpoints_are_kept(run, number, left):
-    from nemo_sr.training.checkpoint import keep_newest
-
-    config, save = run
-    for step in (3, 1, 4, 2):
-        save(step)
-    foreign = save(0, complete=False)
-    keep_newest(checkpoint_folder(config), number)
-    kept = {path.name for path in checkpoint_folder(config).iterdir()}
-    assert kept == {foreign.name, *(checkpoint_name(step) for step in left)}
 
 
 def test_skipped_steps_are_counted_and_end_the_run_when_too_many_follow_each_other():
