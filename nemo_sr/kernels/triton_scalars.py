@@ -5,7 +5,7 @@
 """The scalars of a step that the device counts: nemo_sr.update.StepScalars, bit for bit, as a Triton kernel.
 
 Everything is FP64, each operation correctly rounded on its own, in the order written, and one rounding to FP32. The
-launch must set ``enable_fp_fusion=False``. An H200 takes some 2 us for any number of parameters.
+launch must set ``enable_fp_fusion=False``.
 """
 
 import triton

@@ -24,7 +24,7 @@ from nemo_sr.training.skipping import DivergedError
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
-    """Saves at intervals, at the end, and on SIGTERM or Ctrl-C; resumes at the start.
+    """Saves at intervals, at the end, and on SIGTERM, SIGUSR1 or Ctrl-C; resumes at the start.
 
     A step that is validated is saved after its validation, with its loss.
 
@@ -55,8 +55,11 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             _load(self.start, trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Turn SIGTERM and SIGINT into a stop after the step; Lightning, which would raise, restores its own later."""
-        for signum in (signal.SIGTERM, signal.SIGINT):
+        """Turn signals to stop into a stop after the step; Lightning, which would raise, restores its own later.
+
+        SIGUSR1 is what SLURM is usually asked to send ahead of a job's time limit.
+        """
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(signum, self._on_stop_signal)
 
     def _on_stop_signal(self, signum: int, frame: Any) -> None:
@@ -100,8 +103,9 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             self.writer.finish(wait=True)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Wait for the save that is under way, where all ranks fail alike and none waits for another."""
+        """Save what the last good step left, where all ranks fail alike and none waits for another."""
         if isinstance(exception, DivergedError):
+            self._save(trainer, pl_module, None)
             self.writer.finish(wait=True)
 
     def _save(self, trainer: Any, pl_module: Any, val_loss: float | None) -> None:
@@ -118,6 +122,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             "data": self.start.plan,
             "optim_name": config.optim.name,
             "layout": layout,
+            "skipped_steps": pl_module.skipped.state_dict(),
         }
         about = About(
             step=step,
@@ -155,6 +160,8 @@ def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     loaded = load_training(pl_module, start.checkpoint, others, start.manifest.files if start.manifest else None)
     _set_schedule(pl_module.lr_schedulers(), start.step)
     set_loop_progress(trainer, start.step)
+    if start.skipped_steps is not None:
+        pl_module.skipped.load_state_dict(start.skipped_steps)
     if start.keeps_random_state:
         _set_rng_state(loaded["rng"])
 

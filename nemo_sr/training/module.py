@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
+from nemo_sr.training.nonfinite import find_nonfinite_gradients
 from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
@@ -52,7 +53,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         # Megatron-core's schedule runs the backward passes of all micro batches by itself.
         self.automatic_optimization = False
         self.chunks: Any = torch.nn.ModuleList()
-        self._skipped = SkippedSteps(config.trainer.max_skipped_steps)
+        self.skipped = SkippedSteps(config.trainer.max_skipped_steps)
         self._validation_sums = torch.zeros(2)
 
     @property
@@ -131,7 +132,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             "reduced_train_loss": self._mean_over_ranks(sums),
             "lr": lr,
             "grad_norm": self._optimizer.grad_norm,
-            "skipped_steps": float(self._skipped.total),
+            "skipped_steps": float(self.skipped.total),
             "consumed_samples": float(self.trainer.global_step * self.config.model.global_batch_size),
         }
         self.log_dict(metrics, logger=False)
@@ -139,7 +140,8 @@ class GPTModule(ModelPT):  # type: ignore[misc]
     def _count_skipped(self) -> None:
         # All ranks have the same norm, and stop together.
         updated, grad_norm = self._optimizer.update_successful, self._optimizer.grad_norm
-        line = self._skipped.count(self.trainer.global_step, updated=updated, grad_norm=grad_norm)
+        found = "" if updated else find_nonfinite_gradients(self.chunks)
+        line = self.skipped.count(self.trainer.global_step, updated=updated, grad_norm=grad_norm, found=found)
         if line is not None and self.trainer.is_global_zero:
             tqdm.write(line, file=sys.stdout)  # above the bar, where there is one
             sys.stdout.flush()

@@ -21,6 +21,7 @@ from nemo_sr.training.run_folder import Checkpoint, find_checkpoints, read_whole
 from nemo_sr.training.validate import prefixes
 
 STATE_FORMAT = 1
+_STATE_KEYS = {"step", "consumed_samples", "data", "optim_name", "layout", "skipped_steps"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Start:
 
     manifest: Manifest | None = None
     """The checkpoint's manifest."""
+
+    skipped_steps: Mapping[str, int] | None = None
+    """How many steps were skipped; see :class:`~nemo_sr.training.skipping.SkippedSteps`."""
 
 
 def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) -> Start:
@@ -111,6 +115,7 @@ def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) ->
         (*passed_over, resuming, *notes),
         keeps_random_state,
         manifest,
+        state["skipped_steps"],
     )
 
 
@@ -223,7 +228,14 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
             f"A checkpoint must be of format {STATE_FORMAT}; {file} has format {found}. Resume it with the version of "
             "nemo_sr that wrote it, or start a new run with another exp_manager.name."
         )
-    if found is None or not state.keys() >= {"step", "consumed_samples", "data", "optim_name", "layout"}:
+    if found is None or not state.keys() >= {
+        "step",
+        "consumed_samples",
+        "data",
+        "optim_name",
+        "layout",
+        "skipped_steps",
+    }:
         raise ConfigError(
             f"A checkpoint's {STATE_FILE} must be the JSON object that was saved with it; {file} is damaged. Restore "
             f"it, or delete or move {checkpoint} to resume from the checkpoint before it."

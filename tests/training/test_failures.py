@@ -4,6 +4,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -21,7 +22,7 @@ import pytest
 from toy import ROOT, environment, overrides, pretrain, wait_for
 
 
-def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoint(toy_prefix, tmp_path):
+def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_what_the_last_good_step_left(toy_prefix, tmp_path):
     run = tmp_path / "run"
     # A folder of one's own comes first, in the check and in the run.
     (tmp_path / "trainer").mkdir()
@@ -37,8 +38,13 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_no_checkpoi
     assert done.stderr.splitlines()[-1].startswith(message)
     assert "Traceback" not in done.stderr
     skipped = [line for line in done.stdout.splitlines() if "skipped" in line]
-    assert skipped == [f"step {step}: skipped, since the norm of its gradients is nan" for step in (2, 3)]
-    assert list((run / "checkpoints").iterdir()) == [leftover]  # the unfinished one of a killed run is left alone
+    line = r"step {}: skipped, since the norm of its gradients is nan \(rank 0: decoder\.layers\.0\.\S+ and \d+ more\)"
+    assert len(skipped) == 2
+    assert all(re.fullmatch(line.format(step), text) for step, text in zip((2, 3), skipped, strict=True)), skipped
+    saved = run / "checkpoints" / "step_00000004"
+    assert sorted((run / "checkpoints").iterdir()) == [leftover, saved]  # what a killed run left is left alone
+    state = json.loads((saved / "run_state.json").read_text())
+    assert state["skipped_steps"] == {"in_a_row": 0, "total": 3}
     assert f"Left alone: {leftover} is unfinished" in done.stdout
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -98,6 +98,7 @@ def run(toy_prefix, tmp_path):
             "consumed_samples": step * 16,
             "data": plan_data(config),
             "optim_name": "adamw_sr",
+            "skipped_steps": {"in_a_row": 0, "total": 0},
             "layout": plan_layout(config),
         }
         return store(checkpoint_folder(config), step, state=usual if state is None else state)
@@ -280,8 +281,11 @@ def test_skipped_steps_are_counted_and_end_the_run_when_too_many_follow_each_oth
         line = skipped.count(step, updated=norm == 1.0, grad_norm=norm)
         assert line == (None if norm == 1.0 else f"step {step}: skipped, since the norm of its gradients is {norm}")
     assert skipped.total == 4
-    with pytest.raises(DivergedError, match=r"last 3 steps \(at step 7 it is nan\)"):
-        skipped.count(7, updated=False, grad_norm=float("nan"))
+    resumed = SkippedSteps(3)
+    resumed.load_state_dict(skipped.state_dict())
+    with pytest.raises(DivergedError, match=r"last 3 steps \(at step 7 it is nan\) \(rank 1: w\)"):
+        resumed.count(7, updated=False, grad_norm=float("nan"), found="rank 1: w")
+    assert resumed.state_dict() == {"in_a_row": 0, "total": 5}
 
 
 @pytest.mark.parametrize(("rank", "speaker"), [(0, ""), (3, "rank 3: ")])
