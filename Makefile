@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 SAMPLE := data/sample
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain test test-slow lint format constraints clean
+.PHONY: help setup pretrain test test-slow soak lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -32,6 +32,9 @@ test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 
 test-slow: $(READY)  ## Run the tests that take minutes each.
 	$(BIN)/python -m pytest -m slow
+
+soak: $(READY)  ## Kill runs at thirty random points and check that they end as if they had not been killed.
+	$(BIN)/python tests/training/kill_points.py
 
 lint: $(READY)  ## Check style, types and shell scripts.
 	$(BIN)/ruff check .
