@@ -86,9 +86,7 @@ def read_plan(folder: Path, files: Collection[str] | None = None) -> Metadata:
         raise
     except Exception as error:  # a damaged pickle may raise anything
         raise UnsafeError(f"{file} must be a plan of torch's distributed checkpoints; {error}") from None
-    if files is None:
-        files = [path.name for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
-    problem = _find_problem(plan, files)
+    problem = _find_problem(plan, folder, files)
     if problem is not None:
         raise UnsafeError(f"{file} must describe tensors in the checkpoint's own files; {problem}")
     return plan  # type: ignore[no-any-return]
@@ -181,7 +179,7 @@ class _PlanUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no plan has")
 
 
-def _find_problem(plan: Any, files: Collection[str]) -> str | None:
+def _find_problem(plan: Any, folder: Path, files: Collection[str] | None) -> str | None:
     if not isinstance(plan, Metadata):
         return f"it holds a {type(plan).__name__}"
     entries, places = getattr(plan, "state_dict_metadata", None), getattr(plan, "storage_data", None)
@@ -192,11 +190,19 @@ def _find_problem(plan: Any, files: Collection[str]) -> str | None:
             return f"its entry {name!r:.80} is neither a tensor nor bytes"
     for place in places.values():
         path = getattr(place, "relative_path", None)
-        if path not in files:
+        if not (_is_own_file(folder, path) if files is None else path in files):
             return f"it points to {path!r:.80}"
         if getattr(place, "transform_descriptors", None):
             return f"{path} is transformed by {place.transform_descriptors!r:.80}"
     return None
+
+
+def _is_own_file(folder: Path, name: Any) -> bool:
+    # It may be missing, which is told apart from leading elsewhere.
+    if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
+        return False
+    file = folder / name
+    return not file.is_symlink() and (file.is_file() or not file.exists())
 
 
 def _refuse_extra_state(name: str, loaded: Any) -> None:

@@ -98,6 +98,18 @@ def test_a_plan_that_leads_elsewhere_is_refused(plan, change, message):
         read_plan(plan, names(plan))
 
 
+@pytest.mark.parametrize("path", ["../x", "/dev/zero", "..", "", None, "sub/x", "link", "folder"])
+def test_without_a_list_a_plan_may_read_plain_files_of_its_folder(plan, path):
+    read_plan(plan)
+    rewrite(plan, _to("missing"))
+    read_plan(plan)  # what is not there is said with the rest of what does not fit
+    (plan / "link").symlink_to("/dev/zero")
+    (plan / "folder").mkdir()
+    rewrite(plan, _to(path))
+    with pytest.raises(UnsafeError, match="points to"):
+        read_plan(plan)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR."])
 def test_what_is_no_pickle_of_a_plan_is_refused(tmp_path, content):
     (tmp_path / PLAN_FILE).write_bytes(content)
