@@ -163,6 +163,11 @@ def is_running(pid):
         return False
 
 
+def _heed_sigint():
+    # A shell makes what it starts in the background ignore it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not (result := condition()):
@@ -180,7 +185,13 @@ def test_ended_run_leaves_no_outputs_and_no_workers(sample_dump, tmp_path, numbe
     command = [sys.executable, str(ROOT / "scripts" / "preprocess_wikipedia.py"), "--input", str(sample_dump)]
     command += ["--output", str(out / "x"), "--train-tokenizer", "300", "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment) as run:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        preexec_fn=_heed_sigint,  # noqa: PLW1509
+    ) as run:
         try:
             workers = wait_until(lambda: len(found := children(run.pid)) == 2 and found)
             time.sleep(0.3)  # into the work

@@ -22,6 +22,7 @@ def states(run):
     return {one.path.name: one.state for one in find_checkpoints(run / "checkpoints")}
 
 
+@pytest.mark.slow
 def test_a_run_passes_a_damaged_checkpoint_over_and_stops_when_it_cannot_save(toy_prefix, tmp_path):
     run = tmp_path / "run"
     words = [*overrides(toy_prefix, run, max_steps=12), f"{PARAMS}.every_n_train_steps=3", f"{PARAMS}.save_last_n=2"]

@@ -54,6 +54,7 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_what_the_la
     assert [(event.step, event.value) for event in events.Scalars("skipped_steps")] == [(1, 0.0), (2, 1.0), (3, 2.0)]
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_ends_the_run_with_the_name_of_the_weight_and_the_rank(toy_prefix, tmp_path):
     run = tmp_path / "run"
     words = ["model.tensor_model_parallel_size=2", "trainer.check_replicas_every_n_steps=2"]

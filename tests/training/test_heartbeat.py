@@ -62,7 +62,7 @@ def test_a_busy_rank_and_a_process_that_was_itself_stopped_are_let_off():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks by their environment under /proc")
-@pytest.mark.parametrize("stopped", [0, 1])
+@pytest.mark.parametrize("stopped", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_stopped_rank_ends_the_run(toy_prefix, tmp_path, stopped):
     process = start_pretrain(
         *overrides(toy_prefix, tmp_path / "run", max_steps=5000), f"trainer.heartbeat_timeout={TIMEOUT}"

@@ -230,7 +230,7 @@ def test_a_new_run_goes_on_from_another_strategys_checkpoint(results, old, new):
 
 def test_a_run_that_diverges_skips_and_stops(results):
     diverged = results["diverged"]
-    assert "last 3 steps (at step 4 it is nan), each of which was skipped" in diverged["error"]
+    assert "last 3 steps (at step 4 it is nan) (rank 0: embedding" in diverged["error"]
     assert list(diverged["losses"]) == ["1", "2", "3"]
     assert diverged["finite"]
 
