@@ -190,7 +190,7 @@ def test_ended_run_leaves_no_outputs_and_no_workers(sample_dump, tmp_path, numbe
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         env=environment,
-        preexec_fn=_heed_sigint,  # noqa: PLW1509
+        preexec_fn=_heed_sigint,
     ) as run:
         try:
             workers = wait_until(lambda: len(found := children(run.pid)) == 2 and found)

@@ -38,7 +38,8 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_what_the_la
     assert done.stderr.splitlines()[-1].startswith(message)
     assert "Traceback" not in done.stderr
     skipped = [line for line in done.stdout.splitlines() if "skipped" in line]
-    line = r"step {}: skipped, since the norm of its gradients is nan \(rank 0: embedding\.word_embeddings\.weight and \d+ more\)"
+    where = r"\(rank 0: embedding\.word_embeddings\.weight and \d+ more\)"
+    line = rf"step {{}}: skipped, since the norm of its gradients is nan {where}"
     assert len(skipped) == 2
     assert all(re.fullmatch(line.format(step), text) for step, text in zip((2, 3), skipped, strict=True)), skipped
     saved = run / "checkpoints" / "step_00000004"
