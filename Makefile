@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 READY  := $(VENV)/.ready
 SAMPLE := data/sample
+POINTS := 30
 
 .DEFAULT_GOAL := help
 .PHONY: help setup pretrain test test-slow soak lint format constraints clean
@@ -33,8 +34,8 @@ test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 test-slow: $(READY)  ## Run the tests that take minutes each.
 	$(BIN)/python -m pytest -m slow
 
-soak: $(READY)  ## Kill runs at thirty random points and check that they end as if they had not been killed.
-	$(BIN)/python tests/training/kill_points.py
+soak: $(READY)  ## Kill runs at POINTS (30) random points and check that they end as if they had not been killed.
+	$(BIN)/python tests/training/kill_points.py --points $(POINTS)
 
 lint: $(READY)  ## Check style, types and shell scripts.
 	$(BIN)/ruff check .
