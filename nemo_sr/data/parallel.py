@@ -22,6 +22,11 @@ Result = TypeVar("Result")
 _IN_FLIGHT_PER_WORKER = 3
 
 
+def usable_cores() -> int:
+    """Return how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def batches(items: Iterable[Item], *, size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
     """Group neighbouring items until their sizes sum to ``limit``; an item is never split.
 

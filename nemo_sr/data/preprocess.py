@@ -29,6 +29,7 @@ from nemo_sr.data.articles import extract_articles
 from nemo_sr.data.dump import Dump
 from nemo_sr.data.encoding import encode_articles, read_texts
 from nemo_sr.data.indexed import check_prefix
+from nemo_sr.data.parallel import usable_cores
 from nemo_sr.data.progress import complain, say
 from nemo_sr.data.staging import Staging
 from nemo_sr.data.tokenizer import train_vocabulary
@@ -212,8 +213,9 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
     parser.add_argument("--vocab", type=Path, metavar="V.json", help="vocabulary of a GPT-2 tokenizer")
     parser.add_argument("--merges", type=Path, metavar="M.txt", help="its merges")
     parser.add_argument("--train-tokenizer", type=int, metavar="N", help="learn a vocabulary of N tokens instead")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parser.add_argument("--workers", type=int, default=cores, metavar="N", help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=usable_cores(), metavar="N", help="processes (default: %(default)s)"
+    )
     parser.add_argument("--force", action="store_true", help="make anew what is finished")
     given = parser.parse_args(argv)
     if given.train_tokenizer is None and given.vocab is None and given.merges is None:

@@ -20,9 +20,9 @@ import torch
 
 from nemo_sr.megatron.checkpoint import FORMAT, read_groups
 from nemo_sr.megatron.fitting import MASTER_NAMES, find_masters
-from nemo_sr.megatron.reading import read_plan
+from nemo_sr.megatron.reading import PLAN_FILE, read_common, read_plan
 
-_METADATA, _COMMON, _BACKEND = ".metadata", "common.pt", "metadata.json"
+_COMMON, _BACKEND = "common.pt", "metadata.json"
 _OWN_OPTIONS = ("seed", "noise_version", "exp_avg_rounding", "exp_avg_sq_rounding", "param_names")
 
 
@@ -36,7 +36,7 @@ def add_masters(source: Path, target: Path) -> None:
     Raises:
         ValueError: the source is not a checkpoint of adamw_sr, or the target exists.
     """
-    if missing := [name for name in (_METADATA, _COMMON, _BACKEND) if not (source / name).is_file()]:
+    if missing := [name for name in (PLAN_FILE, _COMMON, _BACKEND) if not (source / name).is_file()]:
         raise ValueError(
             f"the source must be a folder of Megatron-core's torch_dist format; {source} lacks {', '.join(missing)}. "
             "Give the checkpoint's own folder."
@@ -44,7 +44,7 @@ def add_masters(source: Path, target: Path) -> None:
     if target.exists():
         raise ValueError(f"the new checkpoint must have a folder of its own; {target} exists. Choose another.")
     metadata = read_plan(source)
-    common = torch.load(source / _COMMON, map_location="cpu", weights_only=True)
+    common = read_common(source)
     common = {**common, "optimizer": _with_stock_groups(common.get("optimizer", {}), source)}
     if find_masters(metadata) is not None:
         raise ValueError(f"the source must have no FP32 masters; {source} has some. Megatron's Adam loads it as it is.")
@@ -55,7 +55,7 @@ def add_masters(source: Path, target: Path) -> None:
             _link_or_copy(source / name, partial / name)
         shutil.copyfile(source / _BACKEND, partial / _BACKEND)
         torch.save(common, partial / _COMMON)
-        with open(partial / _METADATA, "wb") as file:
+        with open(partial / PLAN_FILE, "wb") as file:
             pickle.dump(_with_masters(metadata), file)
         partial.rename(target)
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
-from nemo_sr.megatron.checkpoint import FORMAT, match_groups, read_groups
+from nemo_sr.megatron.checkpoint import FORMAT, MOMENTS, match_groups, read_groups
 
 MASTER = "param"
 """The masters' name under ``optimizer.state`` in what is written."""
@@ -92,7 +92,7 @@ def _held(link: Any, masters: str | None) -> Iterator[HeldState]:
             for bucket in buckets:
                 for param, place in bucket["param_map"].items():
                     tensors = link._get_main_param_and_optimizer_states(param)
-                    named = {name: tensors[name] for name in ("exp_avg", "exp_avg_sq")}
+                    named = {name: tensors[name] for name in MOMENTS}
                     if masters is not None:
                         named[masters] = tensors["param"]
                     yield HeldState(param, place["param"].start, named)

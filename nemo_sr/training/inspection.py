@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_sr.training.manifest import SHARD_SUFFIX, find_altered
-from nemo_sr.training.run_folder import Checkpoint, examine, find_checkpoints
+from nemo_sr.training.run_folder import Checkpoint, examine, find_checkpoints, megabytes
 
 _DESCRIPTION = """\
 Look at the checkpoints of a run. Nothing is changed, and nothing in the files is run.
@@ -141,7 +141,7 @@ def _table(reports: list[dict[str, Any]]) -> list[str]:
     for report in reports:
         loss = "-" if report["val_loss"] is None else f"{report['val_loss']:.4f}"
         state = ": ".join(filter(None, [report["state"], report["reason"]])) + (" (best)" if report is best else "")
-        lines.append(f"{report['step']:>9}  {loss:>9}  {_megabytes(report['bytes']):>11}  {state}")
+        lines.append(f"{report['step']:>9}  {loss:>9}  {megabytes(report['bytes']):>11}  {state}")
     return lines
 
 
@@ -152,7 +152,7 @@ def _show(report: dict[str, Any]) -> list[str]:
         f"  state             {': '.join(filter(None, [report['state'], report['reason']]))}",
         f"  step              {report['step']}, {report['consumed_samples']} samples",
         f"  validation loss   {loss}",
-        f"  size              {_megabytes(report['bytes'])}",
+        f"  size              {megabytes(report['bytes'])}",
         f"  layout            {', '.join(f'{key}={size}' for key, size in report['layout'].items())}",
         f"  versions          {', '.join(f'{key} {version}' for key, version in report['versions'].items())}",
     ]
@@ -169,7 +169,3 @@ def _show(report: dict[str, Any]) -> list[str]:
 def _bytes_in(path: Path) -> int:
     files = path.iterdir() if path.is_dir() else []
     return sum(file.lstat().st_size for file in files)
-
-
-def _megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:.1f} MB"

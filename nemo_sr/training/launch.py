@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from omegaconf import DictConfig
 
+from nemo_sr.data.parallel import usable_cores
 from nemo_sr.training.config import ConfigError
 
 
@@ -83,9 +84,8 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
         )
     main = sys.modules["__main__"]
     program = ["-m", main.__spec__.name] if main.__spec__ else [os.path.abspath(sys.argv[0])]
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     env = {
-        "OMP_NUM_THREADS": str(max(1, num_cores // trainer.devices)),
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // trainer.devices)),
         **os.environ,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),

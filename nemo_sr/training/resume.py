@@ -228,14 +228,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
             f"A checkpoint must be of format {STATE_FORMAT}; {file} has format {found}. Resume it with the version of "
             "nemo_sr that wrote it, or start a new run with another exp_manager.name."
         )
-    if found is None or not state.keys() >= {
-        "step",
-        "consumed_samples",
-        "data",
-        "optim_name",
-        "layout",
-        "skipped_steps",
-    }:
+    if found is None or not state.keys() >= _STATE_KEYS:
         raise ConfigError(
             f"A checkpoint's {STATE_FILE} must be the JSON object that was saved with it; {file} is damaged. Restore "
             f"it, or delete or move {checkpoint} to resume from the checkpoint before it."

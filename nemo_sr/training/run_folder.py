@@ -55,6 +55,11 @@ class Checkpoint:
     """What it says about itself, if that can be read."""
 
 
+def megabytes(num_bytes: int) -> str:
+    """Write a size for a person."""
+    return f"{num_bytes / 1e6:.1f} MB"
+
+
 def checkpoint_name(step: int) -> str:
     """Return the name of the checkpoint of `step`."""
     return f"step_{step:08d}"

@@ -33,6 +33,7 @@ from nemo_sr.training.run_folder import (
     checkpoint_name,
     delete_others,
     find_partial,
+    megabytes,
     partial_name,
     publish,
 )
@@ -137,7 +138,7 @@ class CheckpointWriter:
             others = [path.name for path in find_partial(self.folder) if path != partial]
             more = f" (interrupted saves that may be deleted: {', '.join(others)})" if others else ""
             self._fail(
-                step, f"it takes {_megabytes(needed)}, and {_megabytes(available)} are free in {self.folder}{more}"
+                step, f"it takes {megabytes(needed)}, and {megabytes(available)} are free in {self.folder}{more}"
             )
 
     def _publish(self, described: dict[str, Any], about: About) -> None:
@@ -201,7 +202,3 @@ def _versions() -> dict[str, str]:
         "torch": torch.__version__,
         "megatron-core": megatron.core.__version__,
     }
-
-
-def _megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:.1f} MB"

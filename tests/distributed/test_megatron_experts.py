@@ -6,6 +6,7 @@ import math
 
 import pytest
 import tiny_gpt as gpt
+from golden_names import GOLDEN_ATTENTION, GOLDEN_REST
 
 BIASED = ["plain", "replicated", "mixed"]
 FP32 = {"mixed": ("router",)}
@@ -25,18 +26,7 @@ GOLDEN_LAYER = [
     "mlp.linear_fc1.layer_norm_weight",
     "mlp.router.bias",
     "mlp.router.weight",
-    "self_attention.linear_proj.bias",
-    "self_attention.linear_proj.weight",
-    "self_attention.linear_qkv.bias",
-    "self_attention.linear_qkv.layer_norm_bias",
-    "self_attention.linear_qkv.layer_norm_weight",
-    "self_attention.linear_qkv.weight",
-]
-GOLDEN_REST = [
-    "decoder.final_layernorm.bias",
-    "decoder.final_layernorm.weight",
-    "embedding.position_embeddings.weight",
-    "embedding.word_embeddings.weight",
+    *GOLDEN_ATTENTION,
 ]
 
 

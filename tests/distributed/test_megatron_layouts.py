@@ -4,6 +4,7 @@
 
 import pytest
 import tiny_gpt as gpt
+from golden_names import GOLDEN_ATTENTION, GOLDEN_REST
 
 LAYOUTS = ["one", "dp2", "tp2", "pp2"]
 VARIANTS = ["plain", "replicated", "mixed"]
@@ -14,18 +15,7 @@ GOLDEN_LAYER = [
     "mlp.linear_fc1.weight",
     "mlp.linear_fc2.bias",
     "mlp.linear_fc2.weight",
-    "self_attention.linear_proj.bias",
-    "self_attention.linear_proj.weight",
-    "self_attention.linear_qkv.bias",
-    "self_attention.linear_qkv.layer_norm_bias",
-    "self_attention.linear_qkv.layer_norm_weight",
-    "self_attention.linear_qkv.weight",
-]
-GOLDEN_REST = [
-    "decoder.final_layernorm.bias",
-    "decoder.final_layernorm.weight",
-    "embedding.position_embeddings.weight",
-    "embedding.word_embeddings.weight",
+    *GOLDEN_ATTENTION,
 ]
 
 
