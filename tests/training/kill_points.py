@@ -13,8 +13,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +21,7 @@ from pathlib import Path
 
 import psutil
 import torch
-from toy import ROOT, environment, overrides, wait_for, write_toy_data
+from toy import find_ranks, overrides, read_tensors, start_pretrain, wait_for, write_toy_data
 
 from nemo_sr.training.run_folder import examine, find_checkpoints
 
@@ -61,10 +59,7 @@ class Run:
     """A started run and the lines that it has printed."""
 
     def __init__(self, words: list[str]) -> None:
-        command = [sys.executable, str(ROOT / "scripts/pretrain_gpt.py"), *words]
-        self.process = subprocess.Popen(
-            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        self.process = start_pretrain(*words)
         self.lines: list[str] = []
         self.ranks: dict[int, psutil.Process] = {}
         self._reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
@@ -73,11 +68,6 @@ class Run:
     @property
     def over(self) -> bool:
         return self.process.poll() is not None
-
-    def find_ranks(self) -> None:
-        for child in psutil.Process(self.process.pid).children():
-            with contextlib.suppress(psutil.Error, KeyError):
-                self.ranks[int(child.environ()["RANK"])] = child
 
     def losses(self) -> dict[int, str]:
         """Return what was printed of each step: loss, learning rate and gradient norm."""
@@ -103,7 +93,7 @@ class Run:
 def kill(run: Run, kind: str, at: int, partial: Path, chance: random.Random) -> None:
     """Kill `run` once it has done `at` steps, or in the save that follows."""
     wait_for(lambda: max(run.losses(), default=0) >= at or run.over)
-    run.find_ranks()
+    run.ranks = find_ranks(run.process)
     if kind == "kill -9 of all in a save":
         wait_for(lambda: any(partial.glob("partial_*")) or run.over)
     time.sleep(chance.uniform(0.0, 0.3))
@@ -171,28 +161,18 @@ def chain(layout: str, save: str, kills: list[str], prefix: Path, folder: Path, 
             if stopped:
                 assert int(points[-1].newest.removeprefix("step_")) >= points[-1].at, shown
     name = f"step_{max_steps:08d}"
-    ours, theirs = (tensors(folder / run / "checkpoints" / name) for run in ("killed", "whole"))
+    last = [folder / run / "checkpoints" / name for run in ("killed", "whole")]
+    assert all(examine(checkpoint).state == "complete" for checkpoint in last)
+    ours, theirs = map(read_tensors, last)
     assert ours.keys() == theirs.keys()
-    different = [key for key in ours if not torch.equal(ours[key].view(torch.uint8), theirs[key].view(torch.uint8))]
+    different = [key for key in ours if not torch.equal(as_bytes(ours[key]), as_bytes(theirs[key]))]
     assert not different, f"{layout} {save}: {different}"
     assert all(point.same for point in points), [point.row() for point in points]
     return points
 
 
-def tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
-    """Return every tensor of a checkpoint, flat."""
-    import torch.distributed.checkpoint as dcp
-
-    assert examine(checkpoint).state == "complete"
-    reader = dcp.FileSystemReader(checkpoint)
-    entries = reader.read_metadata().state_dict_metadata
-    found = {
-        key: torch.empty(entry.size, dtype=entry.properties.dtype)
-        for key, entry in entries.items()
-        if hasattr(entry, "properties")
-    }
-    dcp.load(found, storage_reader=reader, no_dist=True)
-    return {key: tensor.reshape(-1) for key, tensor in found.items()}
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def run_points(num_points: int, seed: int, folder: Path) -> list[Point]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy import ROOT, environment, overrides, pretrain, wait_for
+from toy import ROOT, environment, find_ranks, overrides, pretrain, wait_for
 
 
 def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_what_the_last_good_step_left(toy_prefix, tmp_path):
@@ -85,12 +85,12 @@ def test_a_terminal_shows_a_bar_and_a_dead_rank_ends_the_run(toy_prefix, tmp_pat
         bar = rb"gpt_tiny_cpu: +\d+%\|.*\| [3-9]/2000 \[.*loss \d\.\d+  val_loss -  tokens/s \d+  lr \S+  grad_norm"
         wait_for(lambda: re.search(bar, shown) or process.poll() is not None)
         assert process.poll() is None, shown.decode()
-        ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
-        ranks["1"].send_signal(signal.SIGKILL)
+        ranks = find_ranks(process)
+        ranks[1].send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         assert process.wait(60) == 128 + signal.SIGKILL, shown.decode()
         assert time.monotonic() - killed_at < 30
-        wait_for(lambda: not ranks["0"].is_running() or ranks["0"].status() == psutil.STATUS_ZOMBIE, timeout=10)
+        wait_for(lambda: not ranks[0].is_running() or ranks[0].status() == psutil.STATUS_ZOMBIE, timeout=10)
     finally:
         process.kill()
     assert b"step 5/2000" not in shown  # the bar takes the place of the lines

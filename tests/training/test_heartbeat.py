@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy import ROOT, overrides, run_python, start_pretrain, wait_for
+from toy import ROOT, find_ranks, overrides, run_python, start_pretrain, wait_for
 
 from nemo_sr.training.heartbeat import Beat, Judge
 
@@ -73,8 +73,8 @@ def test_a_stopped_rank_ends_the_run(toy_prefix, tmp_path, stopped):
     try:
         wait_for(lambda: any("step 5/" in line for line in lines) or process.poll() is not None)
         assert process.poll() is None, "".join(lines)
-        ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
-        ranks[str(stopped)].send_signal(signal.SIGSTOP)
+        ranks = find_ranks(process)
+        ranks[stopped].send_signal(signal.SIGSTOP)
         stopped_at = time.monotonic()
         assert process.wait(60) == 1, "".join(lines)
         assert time.monotonic() - stopped_at < TIMEOUT + 20

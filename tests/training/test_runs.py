@@ -7,12 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from toy import environment, overrides, pretrain, start_pretrain
+from toy import environment, overrides, pretrain, read_tensors, start_pretrain
 
 from nemo_sr.training.launch import free_port
 from nemo_sr.training.run_folder import checkpoint_name
@@ -70,18 +69,6 @@ def test_help_names_configs_groups_strategies_and_launchers():
         assert word in done.stdout
 
 
-def _tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
-    import torch.distributed.checkpoint as dcp
-
-    reader = dcp.FileSystemReader(checkpoint)
-    entries = reader.read_metadata().state_dict_metadata
-    tensors = {name: torch.empty(e.size, dtype=e.properties.dtype) for name, e in entries.items() if hasattr(e, "size")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dcp.load(tensors, storage_reader=reader, no_dist=True)
-    return tensors
-
-
 def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_prefix, tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     saved = stopped / "checkpoints" / checkpoint_name(_terminate_at_step_5(toy_prefix, stopped))
@@ -102,12 +89,12 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
         assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
         assert [path.name for path in (folder / "checkpoints").glob("partial*")] == []
 
-    expected, resumed = (_tensors(folder / "checkpoints" / checkpoint_name(100)) for folder in (whole, stopped))
+    expected, resumed = (read_tensors(folder / "checkpoints" / checkpoint_name(100)) for folder in (whole, stopped))
     assert expected.keys() == resumed.keys()
     assert len(expected) > 10
     assert [name for name in expected if not torch.equal(expected[name], resumed[name])] == []
     # The comparison can fail: before the resumption everything but the padding was different.
-    before = _tensors(saved)
+    before = read_tensors(saved)
     assert any(not torch.equal(expected[name], before[name]) for name in expected)
     _check_tensorboard(stopped)
 

@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A data set that a small GPT learns within steps, and the command line that trains on it."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
+
+from nemo_sr.data.vocabulary import byte_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB_SIZE = 512
@@ -31,9 +36,7 @@ def write_toy_data(folder: Path, num_documents: int = 300) -> Path:
             tokens.append(int(followers[tokens[-1]][choice]))
         builder.add_document(torch.tensor([*tokens, EOD]), [len(tokens) + 1])
     builder.finalize(f"{prefix}.idx")
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    symbols = [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    symbols = byte_symbols()
     merges = [(symbols[i], symbols[i + 1]) for i in range(EOD - 256)]
     tokens = [*symbols, *(left + right for left, right in merges), "<|endoftext|>"]
     (folder / "gpt2-vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
@@ -81,6 +84,28 @@ def start_pretrain(*words: str) -> subprocess.Popen[str]:
     """Start scripts/pretrain_gpt.py without waiting for it."""
     command = [sys.executable, str(ROOT / "scripts/pretrain_gpt.py"), *words]
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def find_ranks(process: subprocess.Popen) -> dict[int, psutil.Process]:
+    """Return the processes that a started run has for its ranks; by their environment, which Linux shows."""
+    ranks = {}
+    for child in psutil.Process(process.pid).children():
+        with contextlib.suppress(psutil.Error, KeyError):  # one that has ended, or is no rank
+            ranks[int(child.environ()["RANK"])] = child
+    return ranks
+
+
+def read_tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
+    """Return every tensor of a checkpoint, whole."""
+    import torch.distributed.checkpoint as dcp
+
+    reader = dcp.FileSystemReader(checkpoint)
+    entries = reader.read_metadata().state_dict_metadata
+    tensors = {name: torch.empty(e.size, dtype=e.properties.dtype) for name, e in entries.items() if hasattr(e, "size")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(tensors, storage_reader=reader, no_dist=True)
+    return tensors
 
 
 def wait_for(predicate, timeout: float = 240) -> None:
