@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton's interpreter needs the package triton, which exists for Linux only")
 
-CASES = Path(__file__).with_name("triton_interpreted.py")
+CASES = sorted(map(str, Path(__file__).parent.glob("triton_interpreted*.py")))
 
 
 def test_the_kernel_in_the_interpreter_against_the_reference():
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CASES],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
