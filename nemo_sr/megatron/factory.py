@@ -12,6 +12,7 @@ from megatron.core import parallel_state
 
 from nemo_sr.megatron.distributed import SRDistributedOptimizer
 from nemo_sr.megatron.naming import place_parameters
+from nemo_sr.megatron.options import agree_on_options, check_gradients
 from nemo_sr.megatron.refusals import refuse_unsupported
 from nemo_sr.megatron.replicated import SRReplicatedOptimizer
 from nemo_sr.optimizer import AdamWSR
@@ -31,14 +32,15 @@ def build_optimizer(
 ) -> SRDistributedOptimizer | SRReplicatedOptimizer:
     """Take the place of Megatron's _get_megatron_optimizer_based_on_param_groups, whose arguments these are.
 
-    Beside Megatron's own fields, attributes of the configuration are read where present: ``sr_seed`` (0),
-    ``sr_exp_avg_rounding`` ("nearest"), ``sr_exp_avg_sq_rounding`` ("stochastic") and ``sr_factory`` (AdamWSR, or
-    another callable of its signature).
+    Beside Megatron's own fields, the options in nemo_sr.megatron.options are read, and the configuration's attribute
+    ``sr_factory`` where present (AdamWSR, or another callable of its signature).
 
     Raises:
-        ValueError: the configuration asks for something that adamw_sr does not support.
+        ValueError: the configuration asks for something that adamw_sr does not support, or an option is not allowed.
     """
     refuse_unsupported(config, model_chunks[0].ddp_config)
+    options = agree_on_options(config)
+    check_gradients(options, model_chunks[0].ddp_config)
     # A copy: what follows must not show in the caller's configuration.
     config = copy.copy(config)
     config.use_precision_aware_optimizer_no_fp8_or_ds_fp8 = True
@@ -52,9 +54,9 @@ def build_optimizer(
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
-            seed=getattr(config, "sr_seed", 0),
-            exp_avg_rounding=getattr(config, "sr_exp_avg_rounding", "nearest"),
-            exp_avg_sq_rounding=getattr(config, "sr_exp_avg_sq_rounding", "stochastic"),
+            seed=options.seed,
+            exp_avg_rounding=options.exp_avg_rounding,
+            exp_avg_sq_rounding=options.exp_avg_sq_rounding,
             fp32_params="plain",
         )
 

@@ -217,6 +217,20 @@ def factory(gpt):
     return found
 
 
+def options_apart(gpt):
+    """What every rank says when the last one has another seed, and when it has one that is not allowed."""
+    model = gpt.build_model()
+    said = []
+    for seed in (12, "twelve"):
+        try:
+            gpt.build_optimizer(model, sr_seed=seed if dist.get_rank() == dist.get_world_size() - 1 else 11)
+        except ValueError as error:
+            said.append(str(error))
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, said)
+    return everyone
+
+
 def names(gpt, options):
     """The canonical names of a model, from both forms of Megatron's keys."""
     model = gpt.build_model(**options)

@@ -223,6 +223,14 @@ def test_other_optimizers_are_megatrons_own(found):
     assert found["factory"]["adam"] == [True, "DistributedOptimizer"]
 
 
+def test_ranks_with_other_options_are_refused_on_all_ranks(found):
+    first, second = found["dp2"]["options apart"]
+    assert first == second
+    assert "rank 0 has SROptions(seed=11, " in first[0]
+    assert "rank 1 SROptions(seed=12, " in first[0]
+    assert first[1].startswith("rank 1: OptimizerConfig.sr_seed must be a whole number")
+
+
 def test_errors_say_what_to_do(found):
     assert "optimizer_cpu_offload=False" in found["factory"]["refused"]
     assert "checkpoint_metadata()" in found["factory"]["no metadata"]
