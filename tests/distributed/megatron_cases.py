@@ -220,14 +220,15 @@ def factory(gpt):
 def options_apart(gpt):
     """What every rank says when the last one has another seed, and when it has one that is not allowed."""
     model = gpt.build_model()
-    said = []
-    for seed in (12, "twelve"):
+
+    def say(seed):
         try:
             gpt.build_optimizer(model, sr_seed=seed if dist.get_rank() == dist.get_world_size() - 1 else 11)
         except ValueError as error:
-            said.append(str(error))
+            return str(error)
+
     everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, said)
+    dist.all_gather_object(everyone, [say(12), say("twelve")])
     return everyone
 
 
