@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from rank_end import end_rank
 
 import nemo_sr.megatron
 
@@ -164,8 +165,7 @@ def main(plan, directory, output):
         found["cases"] = checkpoint_cases.run(f"{directory}/cases")
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def run_ranks(script: Path, num_ranks: int, *args: str, directory: Path, timeout
             "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
+            "PYTHONFAULTHANDLER": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
         with (directory / f"rank{rank}.txt").open("w") as output:

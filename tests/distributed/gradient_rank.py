@@ -11,6 +11,7 @@ import sys
 import torch
 import torch.distributed as dist
 from megatron_cases import load, save
+from rank_end import end_rank
 
 import nemo_sr.megatron
 from nemo_sr.replicas import ReplicaError
@@ -359,8 +360,7 @@ def main(what, output, directory):
     found = agreement(gpt) if what == "agreement" else treatment(gpt, directory)
     if dist.get_rank() == 0:
         torch.save(found, output)
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch.distributed as dist
+from rank_end import end_rank
 
 import nemo_sr.megatron
 
@@ -131,8 +132,7 @@ def main(output, directory):
     found = {"dense": dense(cases, gpt, directory), "experts": experts(cases, gpt, directory)}
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from rank_end import end_rank
 
 import nemo_sr.megatron
 
@@ -156,8 +157,7 @@ def main(output, directory, rows):
     found["none again"] = failure(gpt, cases, directory)
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found, indent=1))
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

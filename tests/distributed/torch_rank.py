@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from rank_end import end_rank
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -116,7 +117,7 @@ def main():
     ddp_replicas_stay_equal()
     expected = fsdp2_gives_the_bits_of_the_whole()
     dcp_resumes(expected, Path(sys.argv[1]))
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

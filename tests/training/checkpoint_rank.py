@@ -24,6 +24,8 @@ from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
 
+from rank_end import end_rank
+
 import nemo_sr.megatron
 from nemo_sr.megatron.reading import load_as_data
 from nemo_sr.megatron.saving import BackgroundSave
@@ -218,8 +220,7 @@ def main(output, directory, small):
     dist.all_gather_object(everyone, found)
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(everyone))
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":
