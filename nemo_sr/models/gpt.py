@@ -1,22 +1,29 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""GPT as Megatron-core's GPTModel, with initial weights that do not depend on the parallel layout."""
+"""GPT-2 and GPT-Neo in Megatron-core's GPTModel, with initial weights that do not depend on the parallel layout."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import math
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
+import megatron.core
 import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import HAVE_TE, get_gpt_layer_with_transformer_engine_spec
-from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.attention import SelfAttentionSubmodules
+from megatron.core.transformer.spec_utils import build_module
 from megatron.core.transformer.transformer_config import TransformerConfig
 from omegaconf import DictConfig
 
+from nemo_sr.models.architectures import ARCHITECTURES
 from nemo_sr.models.norms import local_block_spec
+from nemo_sr.models.padding import PaddedGPT
 
 
 def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype) -> Any:
@@ -29,7 +36,13 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
 
     Returns:
         The configuration for this rank's layers.
+
+    Raises:
+        RuntimeError: the installed Megatron-core is too old for this architecture.
     """
+    architecture = ARCHITECTURES[model.architecture]
+    architecture.check_megatron(megatron.core.__version__)
+    window = model.window_size or architecture.window_size
     half = params_dtype == torch.bfloat16
     return TransformerConfig(
         num_layers=model.num_layers,
@@ -39,6 +52,8 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         hidden_dropout=model.hidden_dropout,
         attention_dropout=model.attention_dropout,
         layernorm_epsilon=model.layernorm_epsilon,
+        softmax_scale=architecture.softmax_scale,
+        **_window_options(window, model.num_layers),
         init_method_std=model.init_method_std,
         tensor_model_parallel_size=model.tensor_model_parallel_size,
         pipeline_model_parallel_size=model.pipeline_model_parallel_size,
@@ -50,11 +65,26 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
         use_cpu_initialization=on_cpu,
-        masked_softmax_fusion=not on_cpu and _has_softmax_kernels(),
+        # The fused kernel knows of no window.
+        masked_softmax_fusion=not on_cpu and window is None and _has_softmax_kernels(),
+        # The fused one, chosen by the name of F.gelu, computes the tanh form.
+        activation_func=tanh_gelu if on_cpu else torch.nn.functional.gelu,
         bias_activation_fusion=not on_cpu,
         bias_dropout_fusion=not on_cpu,
         gradient_accumulation_fusion=False,
     )
+
+
+tanh_gelu: Callable[[torch.Tensor], torch.Tensor] = partial(torch.nn.functional.gelu, approximate="tanh")
+"""GELU as GPT-2 and GPT-Neo have it; its exact form is up to 4.7e-4 off."""
+
+
+def _window_options(window: int | None, num_layers: int) -> dict[str, Any]:
+    if window is None:
+        return {}
+    # Tokens before one's own, and after it. Megatron-core reads the list as "this layer has a window", while the number
+    # 2 would give windows to layers 0, 2, 4 ...
+    return {"window_size": (window - 1, 0), "window_attn_skip_freq": [layer % 2 for layer in range(num_layers)]}
 
 
 def _has_softmax_kernels() -> bool:
@@ -74,7 +104,7 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
         on_cpu: Whether the model runs on the CPU; Transformer Engine is not used then.
 
     Returns:
-        A GPTModel whose weights have the type ``config.params_dtype``.
+        A GPTModel whose weights have the type ``config.params_dtype``, and whose loss and logits leave padding out.
 
     Raises:
         RuntimeError: Transformer Engine was asked for and is not there.
@@ -86,9 +116,11 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
             f"{'the accelerator is the CPU' if on_cpu else 'the package is not installed'}. "
             "Set model.transformer_engine=false for Megatron-core's own layers."
         )
-    gpt = GPTModel(
+    spec = get_gpt_layer_with_transformer_engine_spec() if use_te else local_block_spec(config, on_cpu=on_cpu)
+    gpt = PaddedGPT(
         config,
-        get_gpt_layer_with_transformer_engine_spec() if use_te else local_block_spec(config, on_cpu=on_cpu),
+        spec if ARCHITECTURES[model.architecture].has_qkv_bias else without_qkv_bias(spec),
+        num_tokens=vocab_size,
         vocab_size=padded_vocab_size,
         max_sequence_length=model.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -98,6 +130,30 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
     )
     initialize_weights_(gpt, config, seed=model.seed, vocab_size=vocab_size)
     return gpt.to(config.params_dtype)
+
+
+def without_qkv_bias(spec: Any) -> Any:
+    """Return a specification of layers whose self-attention has no bias on queries, keys and values.
+
+    Megatron-core's ``add_qkv_bias=False`` leaves that bias where ``add_bias_linear=True`` wants one everywhere.
+    """
+    if isinstance(spec, SelfAttentionSubmodules):
+        return replace(spec, linear_qkv=_without_bias(spec.linear_qkv))
+    if isinstance(spec, list):
+        return [without_qkv_bias(item) for item in spec]
+    if is_dataclass(spec) and not isinstance(spec, type):
+        return replace(spec, **{field.name: without_qkv_bias(getattr(spec, field.name)) for field in fields(spec)})
+    return spec
+
+
+def _without_bias(linear: Any) -> type:
+    class Biasless:
+        """Makes the linear layer, called as Megatron-core calls that of a layer specification."""
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return build_module(linear, *args, **{**kwargs, "bias": False})
+
+    return Biasless
 
 
 @torch.no_grad()

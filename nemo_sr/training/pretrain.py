@@ -80,7 +80,7 @@ def main() -> None:
         if not informs_only:
             check_launch(launch, config.trainer)
             check_config(config)
-            check_packages()
+            check_packages(config)
             start = find_start(config)
             if (reason := _nothing_to_do(config, start)) is not None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))

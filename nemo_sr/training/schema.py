@@ -119,6 +119,13 @@ class TokenizerConfig:
 class ModelConfig:
     """The GPT, its batch and its parallel layout."""
 
+    architecture: str = "gpt2"
+    """"gpt2" or "gpt_neo": in GPT-Neo every second layer sees a window of tokens only, and attention is not scaled and
+    has no bias on queries, keys and values. (nemo_sr)"""
+
+    window_size: Optional[int] = None
+    """Tokens that a local layer of gpt_neo sees, their own included. null: 256. (nemo_sr)"""
+
     num_layers: int = MISSING
     """Transformer layers."""
 

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from nemo_sr.data.indexed import check_prefix
+from nemo_sr.models.architectures import ARCHITECTURES
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
@@ -30,12 +33,17 @@ def check_config(config: DictConfig) -> None:
     check_data(config.data, config.model)
 
 
-def check_packages() -> None:
-    """Check that what a run needs only when it saves is installed.
+def check_packages(config: DictConfig) -> None:
+    """Check that what a run needs only when it saves is installed, and that Megatron-core has the architecture.
 
     Raises:
         ConfigError: naming the package.
     """
+    with contextlib.suppress(PackageNotFoundError):  # a source tree on the path: transformer_config looks again
+        try:
+            ARCHITECTURES[config.model.architecture].check_megatron(version("megatron-core"))
+        except RuntimeError as error:
+            raise ConfigError(str(error)) from None
     try:
         import psutil  # noqa: F401
     except ModuleNotFoundError as error:
@@ -54,6 +62,11 @@ def check_layout(config: DictConfig) -> None:
         ConfigError: naming the numbers that do not divide.
     """
     model, trainer = config.model, config.trainer
+    if model.window_size is not None and ARCHITECTURES[model.architecture].window_size is None:
+        raise ConfigError(
+            f"model.window_size belongs to model.architecture=gpt_neo; it is {model.window_size} and the architecture "
+            f"{model.architecture}. Set model.window_size=null, or choose model.architecture=gpt_neo."
+        )
     tp, pp = model.tensor_model_parallel_size, model.pipeline_model_parallel_size
     num_ranks = trainer.devices * trainer.num_nodes
     if num_ranks % (tp * pp):

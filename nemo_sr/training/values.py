@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from nemo_sr.models.architectures import ARCHITECTURES
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.schema import PretrainConfig
 
@@ -69,6 +70,8 @@ _RULES: dict[str, _Rule] = {
         "at least 1, or -1 for all",
         lambda value: value == -1 or value >= 1,
     ),
+    "model.architecture": _one_of(*ARCHITECTURES),
+    "model.window_size": _AT_LEAST_1,
     "model.num_layers": _AT_LEAST_1,
     "model.hidden_size": _AT_LEAST_1,
     "model.num_attention_heads": _AT_LEAST_1,
