@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Condition = Callable[[Any, Any], Any]
@@ -63,16 +63,18 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
 }
 
 
-def refuse_unsupported(config: Any, ddp_config: Any) -> None:
+def refuse_unsupported(config: Any, ddp_config: Any, *, rows: Iterable[str] = tuple(REFUSALS)) -> None:
     """Refuse settings that adamw_sr does not support.
 
     Args:
         config: Megatron's OptimizerConfig.
         ddp_config: Megatron's DistributedDataParallelConfig.
+        rows: Which rows of the table to look at.
 
     Raises:
         ValueError: a row of the table applies; the message names it and says what to set.
     """
-    for what, (applies, advice) in REFUSALS.items():
+    for what in rows:
+        applies, advice = REFUSALS[what]
         if applies(config, ddp_config):
             raise ValueError(f"optimizer='adamw_sr' does not support {what}; the configuration asks for it: {advice}.")
