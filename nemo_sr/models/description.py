@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from nemo_sr.models.architectures import ARCHITECTURES
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,27 @@ class ModelDescription:
     layernorm_epsilon: float
     share_embeddings_and_output_weights: bool
 
+    @classmethod
+    def from_config(cls, model: Any, vocab_size: int) -> ModelDescription:
+        """Describe the GPT of the ``model`` part of a configuration, under a tokenizer of `vocab_size` tokens."""
+        return cls(
+            architecture=model.architecture,
+            vocab_size=vocab_size,
+            num_layers=model.num_layers,
+            hidden_size=model.hidden_size,
+            ffn_hidden_size=model.ffn_hidden_size or 4 * model.hidden_size,
+            num_attention_heads=model.num_attention_heads,
+            max_position_embeddings=model.max_position_embeddings,
+            window_size=model.window_size or ARCHITECTURES[model.architecture].window_size,
+            layernorm_epsilon=model.layernorm_epsilon,
+            share_embeddings_and_output_weights=model.share_embeddings_and_output_weights,
+        )
+
     @property
     def num_parameters(self) -> int:
         """Weights and biases, padding left out and the tied embedding counted once."""
         width, inner = self.hidden_size, self.ffn_hidden_size
-        qkv_bias = 3 * width if self.architecture == "gpt2" else 0
+        qkv_bias = 3 * width if ARCHITECTURES[self.architecture].has_qkv_bias else 0
         attention = 3 * width * width + qkv_bias + width * width + width
         feed_forward = width * inner + inner + inner * width + width
         embeddings = self.vocab_size * (1 if self.share_embeddings_and_output_weights else 2)

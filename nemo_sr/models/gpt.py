@@ -65,6 +65,7 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
         use_cpu_initialization=on_cpu,
+        perform_initialization=False,  # of matrices, which build_gpt fills
         # The fused kernel knows of no window.
         masked_softmax_fusion=not on_cpu and window is None and _has_softmax_kernels(),
         # The fused one, chosen by the name of F.gelu, computes the tanh form.
@@ -93,7 +94,15 @@ def _has_softmax_kernels() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in names)
 
 
-def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_size: int, on_cpu: bool) -> Any:
+def build_gpt(
+    config: Any,
+    model: DictConfig,
+    *,
+    vocab_size: int,
+    padded_vocab_size: int,
+    on_cpu: bool,
+    fills_matrices: bool = True,
+) -> Any:
     """Return this pipeline stage's part of the GPT, with its initial weights.
 
     Args:
@@ -102,6 +111,7 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
         vocab_size: Tokens of the tokenizer.
         padded_vocab_size: Rows of the embedding, the same on every rank.
         on_cpu: Whether the model runs on the CPU; Transformer Engine is not used then.
+        fills_matrices: Whether to give matrices their initial weights; without, they hold anything.
 
     Returns:
         A GPTModel whose weights have the type ``config.params_dtype``, and whose loss and logits leave padding out.
@@ -128,7 +138,8 @@ def build_gpt(config: Any, model: DictConfig, *, vocab_size: int, padded_vocab_s
         position_embedding_type="learned_absolute",
         share_embeddings_and_output_weights=model.share_embeddings_and_output_weights,
     )
-    initialize_weights_(gpt, config, seed=model.seed, vocab_size=vocab_size)
+    if fills_matrices:
+        initialize_weights_(gpt, config, seed=model.seed, vocab_size=vocab_size)
     return gpt.to(config.params_dtype)
 
 

@@ -86,7 +86,7 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
     folders = [conf]
     if args.config_dir:
         own = Path(args.config_dir).resolve()
-        folders = [own, conf] if (own / name).with_suffix(".yaml").is_file() else [conf, own]
+        folders = [own, conf] if (own / f"{name.removesuffix('.yaml')}.yaml").is_file() else [conf, own]
     more = [f"hydra.searchpath=[file://{folder}]" for folder in folders[1:]]
     register_schema()
     known = set(_known_keys())

@@ -18,9 +18,10 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
 
 import hugging_face
+from rank_end import end_rank
 
 import nemo_sr.megatron
-from nemo_sr.training.config import compose_config
+from nemo_sr.training.config import compose_config, find_conf
 
 LAYOUTS = {"TP1": (1, 1), "TP2": (2, 1), "PP2": (1, 2), "TP2xPP2": (2, 2)}
 """Tensor- and pipeline-parallel ranks; the others are data-parallel and get the same samples."""
@@ -31,6 +32,8 @@ VARIANTS = {
     "gpt_neo, fused GELU": ("gpt_neo", {}),
     "gpt2, untied": ("gpt2", {"share_embeddings_and_output_weights": False}),
 }
+CONFIGS = [path.stem for path in sorted(find_conf().glob("*.yaml"))]
+GPT2_TOKENS = 50257
 PADDING = 3.0
 """Weights of the rows that pad the vocabulary: their logits would count for much."""
 
@@ -155,6 +158,31 @@ def compare(variant, layout, reference):
     }
 
 
+def count(name):
+    """Return the parameters of this rank's part of a configured model, which is never given memory."""
+    from nemo_sr.models.gpt import build_gpt, transformer_config
+
+    model = compose_config([f"--config-name={name}"]).model
+    model.tensor_model_parallel_size, model.sequence_parallel = 1, False
+    config = transformer_config(model, on_cpu=True, params_dtype=torch.bfloat16)
+    with torch.device("meta"):
+        gpt = build_gpt(
+            config, model, vocab_size=GPT2_TOKENS, padded_vocab_size=GPT2_TOKENS, on_cpu=True, fills_matrices=False
+        )
+    return sum(param.numel() for param in gpt.parameters())
+
+
+def count_all():
+    """Return the number of parameters of every configuration; building takes no communication, so ranks share them."""
+    from tiny_gpt import start_groups
+
+    start_groups(1, 1)
+    mine = {name: count(name) for name in CONFIGS[dist.get_rank() :: dist.get_world_size()]}
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return {name: number for counted in everyone for name, number in counted.items()}
+
+
 def main(references, output):
     dist.init_process_group("gloo")
     references = torch.load(references)
@@ -163,10 +191,10 @@ def main(references, output):
         for name, layout in LAYOUTS.items()
         if math.prod(layout) <= dist.get_world_size()
     }
+    found["parameters"] = count_all()
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found, indent=1))
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ import pytest
 import torch
 from gloo_ranks import run_ranks
 from hugging_face import compute, describe
-from parity_rank import LAYOUTS, VARIANTS
+from parity_rank import CONFIGS, GPT2_TOKENS, LAYOUTS, VARIANTS
+
+from nemo_sr.models.description import ModelDescription
+from nemo_sr.training.config import compose_config
 
 HERE = Path(__file__).parent
 
@@ -44,10 +47,15 @@ def test_logits_loss_and_gradients_are_those_of_transformers(found, layout, vari
     check(found[layout][variant])
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_configured_models_have_the_parameters_that_arithmetic_gives(found, name):
+    description = ModelDescription.from_config(compose_config([f"--config-name={name}"]).model, GPT2_TOKENS)
+    assert found["parameters"][name] == description.num_parameters
+
+
 @pytest.mark.slow
 def test_so_they_are_on_four_ranks(tmp_path):
     found = run(4, tmp_path)
-    assert list(found) == list(LAYOUTS)
-    for results in found.values():
+    for results in (found[layout] for layout in LAYOUTS):
         for result in results.values():
             check(result)
