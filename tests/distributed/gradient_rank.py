@@ -21,6 +21,14 @@ LAYOUTS = {
     2: {"dp2": {}, "tp2": {"tp": 2}, "pp2": {"pp": 2}},
     4: {"dp4": {}, "tp2pp2": {"tp": 2, "pp": 2}, "dp2tp2": {"tp": 2}},
 }
+SEQUENCE = {"tp": 2, "sequence_parallel": True}
+# Each against one process: the layouts above, and those of models of their own.
+AGREEING = {
+    1: {"one": {}, "experts": {"ep": 1}},
+    2: {**LAYOUTS[2], "tp2 sequence": SEQUENCE, "ep2": {"ep": 2}, "tp2ep2": {**SEQUENCE, "ep": 2, "etp": 1}},
+    4: {**LAYOUTS[4], "dp2ep2": {"ep": 2}, "dp2tp2ep2": {**SEQUENCE, "ep": 2, "etp": 1}},
+}
+EXPERTS = {"experts": 4, "bias": False}
 # Ranks and the parameters of which they flip a bit.
 FLIPS = {
     "dp2": [(1, "mlp.linear_fc2.weight")],
@@ -32,6 +40,7 @@ FLIPS = {
 }
 SAMPLES, MICRO, STEPS = 8, 2, 50
 GRAD_DTYPES = {"bf16": {}, "fp32": {"grad_in_fp32": True}}
+KINDS = {**GRAD_DTYPES, "fp32 model": {"grad_in_fp32": True, "dtype": torch.float32}}
 
 
 def backward(gpt, model, step):
@@ -261,14 +270,14 @@ def first_gradients(gpt, layout, options):
     return model_gradients(gpt, model)
 
 
-def trained(gpt, layout, options, **settings):
+def trained(gpt, layout, options, rate, **settings):
     """Train for 50 steps; the loss of each, and the weights after the first, the fifth and the last."""
     model = gpt.build_model(**layout, **options)
     gpt.set_weights(model)
     optimizer = gpt.build_optimizer(model, **settings)
     losses, weights = [], {}
     for group in optimizer.param_groups:
-        group["lr"] = 1e-3
+        group["lr"] = rate
     for step in range(1, STEPS + 1):
         losses.append(backward(gpt, model, step))
         optimizer.step()
@@ -342,13 +351,14 @@ def treatment(gpt, directory):
 def agreement(gpt):
     """How far layouts are from each other: the gradients of the first step, and 50 steps of training."""
     found = {}
-    for name, layout in LAYOUTS[dist.get_world_size()].items():
-        found[name] = {"first fp32 model": first_gradients(gpt, layout, {"grad_in_fp32": True, "dtype": torch.float32})}
-        for kind, options in GRAD_DTYPES.items():
-            found[name][f"first {kind}"] = first_gradients(gpt, layout, options)
-            found[name][f"trained {kind}"] = trained(gpt, layout, options)
-    if "one" in found:
-        found["one"]["trained with another seed"] = trained(gpt, {}, {}, sr_seed=12)
+    for name, layout in AGREEING[dist.get_world_size()].items():
+        model, rate = ({**layout, **EXPERTS}, 5e-4) if "ep" in layout else (layout, 1e-3)
+        found[name] = {}
+        for kind, options in KINDS.items():
+            found[name][f"first {kind}"] = first_gradients(gpt, model, options)
+            found[name][f"trained {kind}"] = trained(gpt, model, options, rate)
+        if dist.get_world_size() == 1:
+            found[name]["trained with another seed"] = trained(gpt, model, {}, rate, sr_seed=12)
     return found
 
 
