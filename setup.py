@@ -129,6 +129,7 @@ setup(
             "pytest-timeout",
             "hypothesis>=6",
             "expecttest",
+            "accelerate>=1.1",  # the Trainer of transformers wants it
             "triton>=3.6; sys_platform == 'linux'",  # its kernel is tested without a GPU
             "ruff",
             "mypy>=1.11",
