@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
-MEGATRON = "megatron-core>=0.16,<0.17"  # the line that nemo_sr.megatron.install() knows
+MEGATRON = "megatron-core>=0.14,<0.20"  # the lines that nemo_sr.megatron.install() knows
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "nemo_sr/__init__.py").read_text(encoding="utf-8"))[1]
 
 

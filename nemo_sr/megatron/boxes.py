@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
-from megatron.core.dist_checkpointing.optimizer import KEEP_VARS_HINT
+
+from nemo_sr.megatron.versions import is_since
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -96,7 +97,7 @@ def describe_state(
         if id(state.param) not in entries:
             raise ValueError(
                 f"every parameter of the optimizer must be in the model's sharded state dict; one of shape "
-                f"{tuple(state.param.shape)} is not.{KEEP_VARS_HINT}"
+                f"{tuple(state.param.shape)} is not. Make the state dict with keep_vars=True (Megatron's modules do)."
             )
         pieces = _pieces(entries[id(state.param)])
         for name, tensor in state.tensors.items():
@@ -150,7 +151,8 @@ def _cut(
                 dtype=data.dtype,
                 local_shape=shape,
                 global_offset=(*prepended, *(a + b for a, b in zip(inner, offset, strict=True))),
-                axis_fragmentations=None,  # of no regular grid
+                # Newer lines take boxes of no regular grid, and then no box of the tensor may name one.
+                axis_fragmentations=None if is_since("0.15") else piece.axis_fragmentations,
                 prepend_axis_num=0,
                 replica_id=piece.replica_id if replica is None else (*piece.replica_id[:2], replica),
             )

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from megatron.core.optimizer.optimizer import param_group_identifier_keys
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
 
 FORMAT = "fully_reshardable"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+# What Megatron tells groups apart by; from 0.19 on by their learning rates too, which a resumed run may change.
+_IDENTITY = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")
 
 
 def checkpoint_metadata() -> dict[str, Any]:
@@ -49,6 +50,14 @@ class CheckpointedState:
     def _replica(self) -> int | None:
         """Return which data-parallel copy the moments are, as describe_state takes it."""
 
+    def _states_to_describe(self, is_loading: bool) -> Iterable[HeldState]:
+        """Return the moments that this rank saves, or room for those that it loads. Collective."""
+        return self._held()
+
+    def _copy_loaded(self, loaded: Mapping[str, torch.Tensor]) -> None:
+        """Take the moments from what _states_to_describe() was described as, after it was loaded."""
+        copy_state_(self._held(), loaded)
+
     def _groups_to_save(self) -> list[dict[str, Any]]:
         """Return the groups' options, `seed` and roundings among them, and the step.
 
@@ -76,7 +85,9 @@ class CheckpointedState:
             initialize_states(self.optimizer)
         return {
             "optimizer": {"param_groups": self._groups_to_save()},
-            "param_state": describe_state(model_sharded_state_dict, self._held(), replica=self._replica()),
+            "param_state": describe_state(
+                model_sharded_state_dict, self._states_to_describe(is_loading), replica=self._replica()
+            ),
             "param_state_sharding_type": FORMAT,
         }
 
@@ -86,7 +97,7 @@ class CheckpointedState:
             return
         self._load_groups(state_dict)
         if "param_state" in state_dict:
-            copy_state_(self._held(), state_dict["param_state"])
+            self._copy_loaded(state_dict["param_state"])
 
     def _check_groups(self, saved_groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Refuse saved groups that do not fit, or return their options."""
@@ -154,7 +165,7 @@ def match_groups(saved_groups: list[dict[str, Any]], groups: list[dict[str, Any]
     saved_keys, keys = [_identity(group) for group in saved_groups], [_identity(group) for group in groups]
     if sorted(saved_keys) != sorted(keys):
         raise ValueError(
-            f"the saved parameter groups must match the optimizer's in {', '.join(param_group_identifier_keys)}; "
+            f"the saved parameter groups must match the optimizer's in {', '.join(_IDENTITY)}; "
             f"saved {saved_keys}, present {keys}. Build the optimizer with the groups it was saved with."
         )
     # Groups with one identity (a decoupled learning rate does not show in it) are matched in their order.
@@ -164,7 +175,7 @@ def match_groups(saved_groups: list[dict[str, Any]], groups: list[dict[str, Any]
 
 def _identity(group: Mapping[str, Any]) -> tuple[Any, ...]:
     # NeMo renames wd_mult and lr_mult to pre_wd_mult and pre_lr_mult.
-    return tuple(group[key] if key in group else group[f"pre_{key}"] for key in param_group_identifier_keys)
+    return tuple(group[key] if key in group else group[f"pre_{key}"] for key in _IDENTITY)
 
 
 LR_ADVICE = (

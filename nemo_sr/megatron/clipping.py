@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from megatron.core.optimizer.optimizer import ChainedOptimizer
+from megatron.core.transformer.module import param_is_not_shared
 
 # Elements that are converted to FP64 at a time: 32 MiB.
 _PIECE = 1 << 22
@@ -18,8 +20,8 @@ class FoldedClipping:
     """Replaces norm, clipping and step of a MegatronOptimizer; put it before that class among the bases.
 
     Megatron's own clipping rewrites BF16 gradients (an extra pass and an extra rounding), and without Transformer
-    Engine its norm of BF16 gradients is itself rounded to BF16. A norm that is not finite skips the step; every rank
-    sees the same norm, so all skip alike.
+    Engine its norm of BF16 gradients is itself rounded to BF16. A norm that is not finite, or above Megatron's
+    grad_norm_skip_threshold where there is one, skips the step; every rank sees the same norm, so all skip alike.
     """
 
     def _parts(self) -> list[Any]:
@@ -36,7 +38,7 @@ class FoldedClipping:
             if id(group) not in by_group:
                 total = torch.zeros((), dtype=torch.float64, device=torch.cuda.current_device())
                 by_group[id(group)] = (group, total)
-            for grad in part.get_main_grads_for_grad_norm():
+            for grad in _grads_for_norm(part):
                 for piece in grad.detach().view(-1).split(_PIECE):
                     by_group[id(group)][1].add_(torch.linalg.vector_norm(piece, dtype=torch.float64) ** 2)
         squares = 0.0
@@ -63,13 +65,24 @@ class FoldedClipping:
         if self.prepare_grads():  # type: ignore[attr-defined]
             return False, None, None
         norm = self.get_grad_norm()
-        if not math.isfinite(norm):
+        limits = [getattr(part.config, "grad_norm_skip_threshold", math.inf) for part in self._parts()]
+        if not math.isfinite(norm) or norm > min(limits):
             return False, norm, None
         for part in self._parts():
             if part.config.clip_grad > 0:
                 _scale_next_step(part, norm, part.config.clip_grad)
         zeros = self.count_zeros() if self.config.log_num_zeros_in_grad else None  # type: ignore[attr-defined]
         return self.step_with_ready_grads(), norm, zeros  # type: ignore[attr-defined]
+
+
+def _grads_for_norm(part: Any) -> Iterator[Any]:
+    """Yield a link's gradients, except those of parameters that another rank counts."""
+    is_first = part.tp_group.rank() == 0
+    for param in part.get_parameters():
+        grad = getattr(param, "decoupled_grad", None)
+        counted = getattr(param, "tensor_model_parallel", False) or is_first
+        if grad is not None and counted and param_is_not_shared(param):
+            yield grad
 
 
 def _scale_next_step(part: Any, norm: float, max_norm: float) -> None:

@@ -13,7 +13,8 @@ torch.cuda.is_available            a GPU that is present but not used: whoever a
 torch.cuda.current_device          ``device=torch.cuda.current_device()`` in tensor_parallel, pipeline_parallel,
                                    distributed, dist_checkpointing, and the attention. Returns ``device("cpu")``
 torch.cuda.synchronize             p2p_communication, timers, dist_checkpointing: nothing is asynchronous here
-torch.cuda.Stream, default_stream  the DDP with several instances of the distributed optimizer: one queue, in order
+torch.cuda.Stream, default_stream  the DDP with several instances of the distributed optimizer: one queue, in order.
+(from 0.17 on: current_stream)     From 0.19 on the DDP asks for the stream in any case
 torch.cuda.get_rng_state,          tensor_parallel.random: torch's CPU generator serves as the device's
 manual_seed
 random._get_cuda_rng_state,        tensor_parallel.random reaches below torch.cuda for these two (recomputation, RNG
@@ -45,6 +46,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from nemo_sr.megatron.versions import is_since
 
 _lock = threading.Lock()
 _owner: int | None = None
@@ -95,7 +98,7 @@ def _cuda_stand_ins() -> dict[str, Any]:
         "current_device": current_device,
         "synchronize": synchronize,
         "Stream": _CpuStream,
-        "default_stream": lambda device=None: _CpuStream(),
+        "current_stream" if is_since("0.17") else "default_stream": lambda device=None: _CpuStream(),
         "get_rng_state": get_rng_state,
         "manual_seed": manual_seed,
     }

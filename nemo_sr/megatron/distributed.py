@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,8 +15,10 @@ from nemo_sr.megatron.boxes import HeldState
 from nemo_sr.megatron.checkpoint import FORMAT, MOMENTS, CheckpointedState, initialize_states
 from nemo_sr.megatron.clipping import FoldedClipping
 from nemo_sr.megatron.naming import ParameterPlace
+from nemo_sr.megatron.versions import is_since
+from nemo_sr.megatron.whole import copy_whole_, gather_whole_, make_whole
 
-SHARDING_TYPES = ("dp_reshardable", FORMAT)
+SHARDING_TYPES = ("dp_reshardable", FORMAT) if is_since("0.15") else (FORMAT,)
 # Rank-dependent names of a group's parameters, in the checkpoint beside the group's options.
 _NAMES = "nemo_sr_names"
 
@@ -130,8 +132,25 @@ class SRDistributedOptimizer(FoldedClipping, CheckpointedState, DistributedOptim
             start = self._get_model_param_range_map(param)["param"].start
             yield HeldState(param, start, self._get_main_param_and_optimizer_states(param))
 
-    def _replica(self) -> int:
-        return int(self.distributed_optimizer_instance_id)
+    def _replica(self) -> int | None:
+        return int(self.distributed_optimizer_instance_id) if is_since("0.15") else None
+
+    def _whole(self) -> list[HeldState]:
+        return make_whole([param for buffer in self.buffers for param in buffer.params], MOMENTS)
+
+    def _states_to_describe(self, is_loading: bool) -> Iterable[HeldState]:
+        if is_since("0.15"):
+            return self._held()
+        whole = self._whole()
+        if not is_loading:
+            gather_whole_(whole, self._held(), self.data_parallel_group)
+        return whole
+
+    def _copy_loaded(self, loaded: Mapping[str, torch.Tensor]) -> None:
+        if is_since("0.15"):
+            super()._copy_loaded(loaded)
+        else:
+            copy_whole_(self._whole(), self._held(), loaded)
 
     def save_parameter_state(self, filename: str) -> None:
         """Refuse Megatron's legacy format.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.utils import get_model_config
 
 from nemo_sr.megatron.distributed import SRDistributedOptimizer
 from nemo_sr.megatron.naming import place_parameters
@@ -28,6 +29,7 @@ def build_optimizer(
     model_parallel_group: Any = None,
     intra_dist_opt_group: Any = None,
     pg_collection: Any = None,
+    skip_megatron_wrapping: bool = False,
     **distributed: Any,
 ) -> SRDistributedOptimizer | SRReplicatedOptimizer:
     """Take the place of Megatron's _get_megatron_optimizer_based_on_param_groups, whose arguments these are.
@@ -38,7 +40,11 @@ def build_optimizer(
     Raises:
         ValueError: the configuration asks for something that adamw_sr does not support, or an option is not allowed.
     """
-    refuse_unsupported(config, model_chunks[0].ddp_config)
+    refuse_unsupported(config, model_chunks[0].ddp_config, get_model_config(model_chunks[0]))
+    if skip_megatron_wrapping:
+        raise ValueError(
+            "optimizer='adamw_sr' cannot be a part of the layer-wise optimizer, which asks for it. Use it alone."
+        )
     options = agree_on_options(config)
     check_gradients(options, model_chunks[0].ddp_config)
     # A copy: what follows must not show in the caller's configuration.
@@ -72,7 +78,9 @@ def build_optimizer(
             per_model_buffers=per_model_buffers,
             **distributed,
         )
-        optimizer.grad_stats_parallel_group = intra_dist_opt_group
+        optimizer.grad_stats_parallel_group = (
+            intra_dist_opt_group or parallel_state.get_intra_distributed_optimizer_instance_group()
+        )
     else:
         optimizer = SRReplicatedOptimizer(make_optimizer, places, config, param_groups)
         optimizer.grad_stats_parallel_group = model_parallel_group

@@ -2,77 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """install() and uninstall(): ``adamw_sr`` for every caller of Megatron-core's get_megatron_optimizer.
 
-Two globals that get_megatron_optimizer looks up at each call are exchanged, so a caller that imported the function
+The globals that get_megatron_optimizer looks up at each call are exchanged, so a caller that imported the function
 earlier is served too. Optimizers of other names go to Megatron's own code.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from abc import ABCMeta
 from typing import Any
 
-_BUILD = "_get_megatron_optimizer_based_on_param_groups"
-_CHAIN = "ChainedOptimizer"
+from nemo_sr.megatron.versions import BUILD, CHAIN, EMERGING, check_megatron
 
-# For every supported line of Megatron-core, the parameters of the functions that are replaced or relied on.
-_SIGNATURES: dict[str, dict[str, tuple[str, ...]]] = {
-    "0.16": {
-        "megatron.core.optimizer.get_megatron_optimizer": (
-            "config",
-            "model_chunks",
-            "config_overrides",
-            "use_gloo_process_groups",
-            "pg_collection",
-            "dump_param_to_param_group_map",
-        ),
-        f"megatron.core.optimizer.{_BUILD}": (
-            "config",
-            "model_chunks",
-            "param_groups",
-            "per_model_buffers",
-            "model_parallel_group",
-            "data_parallel_group",
-            "data_parallel_group_gloo",
-            "data_parallel_group_idx",
-            "intra_dist_opt_group",
-            "distributed_optimizer_instance_id",
-            "pg_collection",
-        ),
-        f"megatron.core.optimizer.{_CHAIN}": ("chained_optimizers",),
-        "megatron.core.optimizer.DistributedOptimizer": (
-            "optimizer",
-            "config",
-            "grad_scaler",
-            "init_state_fn",
-            "model_chunks",
-            "per_model_buffers",
-            "data_parallel_group",
-            "data_parallel_group_gloo",
-            "data_parallel_group_idx",
-            "distributed_optimizer_instance_id",
-        ),
-        "megatron.core.optimizer.FP32Optimizer": ("optimizer", "config", "init_state_fn"),
-        "megatron.core.optimizer.FP32Optimizer.prepare_grads": ("self",),
-        f"megatron.core.optimizer.{_CHAIN}.step": ("self",),
-        f"megatron.core.optimizer.{_CHAIN}.get_grad_norm": ("self",),
-        "megatron.core.optimizer.DistributedOptimizer.sharded_state_dict": (
-            "self",
-            "model_sharded_state_dict",
-            "is_loading",
-            "sharding_type",
-            "metadata",
-        ),
-        "megatron.core.optimizer.DistributedOptimizer._get_main_param_and_optimizer_states": ("self", "model_param"),
-        "megatron.core.optimizer.DistributedOptimizer._set_main_param_and_optimizer_states": (
-            "self",
-            "model_param",
-            "tensors",
-        ),
-        "megatron.core.optimizer.DistributedOptimizer.load_parameter_state_from_dp_reshardable": ("self", "state_dict"),
-    },
-}
+# Where a configuration on its way through Adam's path says what it was made for.
+_ASKED_FOR = "_nemo_sr_asked_for"
 
 _originals: dict[str, Any] = {}
 _hooks: dict[str, Any] = {}
@@ -84,7 +29,7 @@ def install() -> None:
     It may be called again, and is undone by :func:`uninstall`.
 
     Raises:
-        RuntimeError: Megatron-core is of a line that is not supported, or one of its functions has changed.
+        RuntimeError: Megatron-core is too old, or one of its functions has changed.
     """
     if _originals:
         return
@@ -92,8 +37,9 @@ def install() -> None:
     import megatron.core.optimizer as target
 
     check_megatron(megatron.core.__version__, target)
-    originals = {name: getattr(target, name) for name in (_BUILD, _CHAIN)}
-    hooks = {_BUILD: _build_hook(originals[_BUILD]), _CHAIN: _chain_hook(originals[_CHAIN])}
+    makers = {BUILD: _build_hook, CHAIN: _chain_hook, EMERGING: _emerging_hook}
+    originals = {name: getattr(target, name) for name in makers if hasattr(target, name)}
+    hooks = {name: makers[name](original) for name, original in originals.items()}
     _originals.update(originals)
     _hooks.update(hooks)
     for name, hook in hooks.items():
@@ -122,43 +68,49 @@ def uninstall() -> None:
     _hooks.clear()
 
 
-def check_megatron(version: str, target: Any) -> None:
-    """Check that Megatron-core is a line that is known here, and its functions are as they were.
-
-    Args:
-        version: Megatron-core's version.
-        target: The module megatron.core.optimizer.
-
-    Raises:
-        RuntimeError: it is not; the message names the version or the function.
-    """
-    line = ".".join(version.split(".")[:2])
-    if line not in _SIGNATURES:
-        raise RuntimeError(
-            f"nemo_sr.megatron.install() supports megatron-core {', '.join(_SIGNATURES)}; {version} is installed. "
-            "Install a supported version."
-        )
-    for path, expected in _SIGNATURES[line].items():
-        names = path.removeprefix("megatron.core.optimizer.").split(".")
-        function = functools.reduce(lambda owner, name: getattr(owner, name, None), names, target)
-        given = tuple(inspect.signature(function).parameters) if function is not None else None
-        if given != expected:
-            raise RuntimeError(
-                f"nemo_sr.megatron.install() needs {path} of megatron-core {line} with the parameters {expected}; "
-                f"in version {version} it has {given}. Install a supported version."
-            )
-
-
 def _build_hook(stock: Any) -> Any:
     @functools.wraps(stock)
     def build(config: Any, *args: Any, **kwargs: Any) -> Any:
         from nemo_sr.megatron.factory import OPTIMIZER_NAME, build_optimizer
 
-        if config.optimizer != OPTIMIZER_NAME:
+        if getattr(config, _ASKED_FOR, config.optimizer) != OPTIMIZER_NAME:
             return stock(config, *args, **kwargs)
+        config = copy.copy(config)
+        config.optimizer = OPTIMIZER_NAME
         return build_optimizer(**inspect.signature(stock).bind(config, *args, **kwargs).arguments)
 
     return build
+
+
+def _emerging_hook(stock: Any) -> Any:
+    """Send ``adamw_sr`` back to the path of Megatron's Adam, which ends in :func:`_build_hook`."""
+    # As it is now: what replaces it later sends its calls here.
+    from megatron.core.optimizer import get_megatron_optimizer
+
+    @functools.wraps(stock)
+    def build_emerging(
+        config: Any, model_chunks: list[Any], config_overrides: Any = None, pg_collection: Any = None
+    ) -> Any:
+        from nemo_sr.megatron.clipping import FoldedClipping
+        from nemo_sr.megatron.factory import OPTIMIZER_NAME
+
+        if config.optimizer != OPTIMIZER_NAME:
+            return stock(config, model_chunks, config_overrides, pg_collection)
+        routed = copy.copy(config)
+        routed.optimizer = "adam"
+        setattr(routed, _ASKED_FOR, OPTIMIZER_NAME)
+        # What would need gloo groups, Megatron's legacy checkpoints, is refused anyway.
+        made = get_megatron_optimizer(
+            routed, model_chunks, config_overrides, use_gloo_process_groups=False, pg_collection=pg_collection
+        )
+        if not isinstance(made, FoldedClipping) or not all(isinstance(link, FoldedClipping) for link in made._parts()):
+            raise RuntimeError(
+                f"get_megatron_optimizer must make optimizers of nemo_sr for 'adamw_sr'; it made {made}. "
+                "Install a version of megatron-core that nemo_sr supports."
+            )
+        return made
+
+    return build_emerging
 
 
 def _chain_hook(stock: Any) -> Any:

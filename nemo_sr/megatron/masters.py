@@ -20,9 +20,9 @@ import torch
 
 from nemo_sr.megatron.checkpoint import FORMAT, read_groups
 from nemo_sr.megatron.fitting import MASTER_NAMES, find_masters
-from nemo_sr.megatron.reading import PLAN_FILE, read_common, read_plan
+from nemo_sr.megatron.reading import COMMON_FILE, COMMON_OBJECT, PLAN_FILE, read_common, read_plan
 
-_COMMON, _BACKEND = "common.pt", "metadata.json"
+_BACKEND = "metadata.json"
 _OWN_OPTIONS = ("seed", "noise_version", "exp_avg_rounding", "exp_avg_sq_rounding", "param_names")
 
 
@@ -36,7 +36,7 @@ def add_masters(source: Path, target: Path) -> None:
     Raises:
         ValueError: the source is not a checkpoint of adamw_sr, or the target exists.
     """
-    if missing := [name for name in (PLAN_FILE, _COMMON, _BACKEND) if not (source / name).is_file()]:
+    if missing := [name for name in (PLAN_FILE, _BACKEND) if not (source / name).is_file()]:
         raise ValueError(
             f"the source must be a folder of Megatron-core's torch_dist format; {source} lacks {', '.join(missing)}. "
             "Give the checkpoint's own folder."
@@ -54,7 +54,7 @@ def add_masters(source: Path, target: Path) -> None:
         for name in sorted({place.relative_path for place in metadata.storage_data.values()}):
             _link_or_copy(source / name, partial / name)
         shutil.copyfile(source / _BACKEND, partial / _BACKEND)
-        torch.save(common, partial / _COMMON)
+        torch.save(common, partial / COMMON_FILE)
         with open(partial / PLAN_FILE, "wb") as file:
             pickle.dump(_with_masters(metadata), file)
         partial.rename(target)
@@ -66,7 +66,8 @@ def add_masters(source: Path, target: Path) -> None:
 def _with_masters(metadata: Any) -> Any:
     prefix = "optimizer.state.exp_avg."
     weights = [key.removeprefix(prefix) for key in metadata.state_dict_metadata if key.startswith(prefix)]
-    tensors, places = dict(metadata.state_dict_metadata), dict(metadata.storage_data)
+    tensors = {key: entry for key, entry in metadata.state_dict_metadata.items() if key != COMMON_OBJECT}
+    places = {index: place for index, place in metadata.storage_data.items() if index.fqn != COMMON_OBJECT}
     for name in MASTER_NAMES:
         tensors.update({f"optimizer.state.{name}.{key}": tensors[key] for key in weights})
         wanted = set(weights)

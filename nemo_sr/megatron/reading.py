@@ -10,7 +10,8 @@ bytes                          read by                       here
 ``.metadata``                  ``pickle.load``               an unpickler that knows the classes of a plan, no others
 objects beside the tensors     ``torch.load`` with           ``weights_only=True``
 (random states, extra state)   ``weights_only=False``
-``common.pt``                  ``torch.load``, its default   ``weights_only=True``, whatever the environment says
+``common.pt``, from 0.19 on    ``torch.load``, its default   ``weights_only=True``, whatever the environment says
+one of those objects
 tensors                        ``torch.load`` with           the same
                                ``weights_only=True``
 =============================  ============================  ========================================================
@@ -34,8 +35,12 @@ from torch.distributed.checkpoint._nested_dict import set_element  # type: ignor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan
 
 PLAN_FILE = ".metadata"
+COMMON_FILE = "common.pt"
+COMMON_OBJECT = "common_state/shard_0_1"
+"""Where Megatron-core keeps what is beside the tensors from 0.19 on, which writes no COMMON_FILE."""
 
 _PLAN_CLASSES = {
     # The folder it was written to; Megatron-core writes text, torch by itself a path.
@@ -62,6 +67,21 @@ _PLAN_CLASSES = {
         "WriteItemType",
     },
 }
+
+
+class _MegatronMetadata(Metadata):
+    """Takes the place of Megatron-core's own class of plans, which 0.15 alone writes."""
+
+    mcore_data: Any = None
+
+
+class _MegatronSavePlan(SavePlan):
+    """Takes the place of Megatron-core's own class of a rank's plan, which 0.14 and 0.15 write."""
+
+    mcore_data: Any = None
+
+
+_MEGATRON_CLASSES = {"MCoreMetadata": _MegatronMetadata, "MCoreSavePlan": _MegatronSavePlan}
 
 
 class UnsafeError(ValueError):
@@ -96,15 +116,25 @@ def read_common(folder: Path) -> dict[str, Any]:
     """Return what a checkpoint holds beside tensors.
 
     Raises:
-        UnsafeError: ``common.pt`` holds something else than data.
+        UnsafeError: it is something else than data.
     """
-    from megatron.core import dist_checkpointing
-
+    file = folder / COMMON_FILE
     try:
-        with _default_weights_only():
-            return dict(dist_checkpointing.load_common_state_dict(str(folder)))
+        if file.exists():
+            return dict(torch.load(file, map_location="cpu", weights_only=True))
+        return dict(_read_object(folder, COMMON_OBJECT))
     except pickle.UnpicklingError as error:
         raise _unsafe(folder, error) from None
+
+
+def _read_object(folder: Path, name: str) -> Any:
+    places = {index.fqn: place for index, place in read_plan(folder).storage_data.items()}
+    if name not in places:
+        raise FileNotFoundError(f"{folder} must have {COMMON_FILE}, or {name} in its plan; it has neither")
+    place = places[name]
+    with open(folder / place.relative_path, "rb") as stream:
+        stream.seek(place.offset)
+        return torch.load(io.BytesIO(stream.read(place.length)), map_location="cpu", weights_only=True)[0]
 
 
 def load_as_data(
@@ -174,6 +204,8 @@ class _PlanUnpickler(pickle.Unpickler):
         """
         if name in _PLAN_CLASSES.get(module, ()):
             return super().find_class(module, name)
+        if module == "megatron.core.dist_checkpointing.strategies.torch" and name in _MEGATRON_CLASSES:
+            return _MEGATRON_CLASSES[name]
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no plan has")

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import megatron.core
 import torch
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
 from nemo_sr.megatron.checkpoint import FORMAT, MOMENTS, match_groups, read_groups
+from nemo_sr.megatron.versions import is_since
 
 MASTER = "param"
 """The masters' name under ``optimizer.state`` in what is written."""
@@ -31,7 +33,15 @@ def describe_stock_state(
         model_sharded_state_dict: The model's sharded state dict.
         is_loading: Whether to load into it, which makes room for the moments first.
         masters: Under which name the checkpoint has FP32 masters; None: it has none, as adamw_sr's.
+
+    Raises:
+        RuntimeError: Megatron-core 0.14 is installed, whose checkpoints do not take what a rank holds.
     """
+    if not is_since("0.15"):
+        raise RuntimeError(
+            "megatron-core must be 0.15 or newer to save or load shards of FP32 masters; "
+            f"{megatron.core.__version__} is installed. Install a newer one, or set use_distributed_optimizer=False."
+        )
 
     def describe(link: Any) -> dict[str, Any]:
         if is_loading:

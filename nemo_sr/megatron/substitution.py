@@ -121,7 +121,7 @@ def _refusing_early(stock: Any) -> Any:
     @functools.wraps(stock)
     def check(self: Any) -> None:
         # Megatron-core itself stops here without Transformer Engine, with other words.
-        refuse_unsupported(self, None, rows=["the precision-aware optimizer"])
+        refuse_unsupported(self, None, None, rows=["the precision-aware optimizer"])
         stock(self)
 
     return check

@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from nemo_sr.data.indexed import check_prefix
+from nemo_sr.megatron.versions import is_since
 from nemo_sr.models.architectures import ARCHITECTURES
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
@@ -34,16 +35,22 @@ def check_config(config: DictConfig) -> None:
 
 
 def check_packages(config: DictConfig) -> None:
-    """Check that what a run needs only when it saves is installed, and that Megatron-core has the architecture.
+    """Check that what a run needs only when it saves is installed, and that Megatron-core is of a line that fits.
 
     Raises:
         ConfigError: naming the package.
     """
     with contextlib.suppress(PackageNotFoundError):  # a source tree on the path: transformer_config looks again
+        installed = version("megatron-core")
         try:
-            ARCHITECTURES[config.model.architecture].check_megatron(version("megatron-core"))
+            ARCHITECTURES[config.model.architecture].check_megatron(installed)
         except RuntimeError as error:
             raise ConfigError(str(error)) from None
+        if is_since("0.17", installed):
+            raise ConfigError(
+                f"Training by nemo_sr's own program needs megatron-core 0.16 or older, whose writers of checkpoints it "
+                f"watches; {installed} is installed. Run: pip install 'megatron-core<0.17'"
+            )
     try:
         import psutil  # noqa: F401
     except ModuleNotFoundError as error:

@@ -28,9 +28,11 @@ from nemo_sr.megatron.boxes import HeldState
 from nemo_sr.megatron.fitting import check_checkpoint
 from nemo_sr.megatron.masters import add_masters
 from nemo_sr.megatron.stock import _held, _make_state, describe_stock_state, load_stock_state
+from nemo_sr.megatron.versions import is_since
 from nemo_sr.rounding import round_nearest
 
 FULLY, BY_BUCKETS = "fully_reshardable", "dp_reshardable"
+FORMATS = {FULLY: "0.15", BY_BUCKETS: "0.16"}
 SMALL = {"layers": 2}
 BUCKETS = {**ranks.MODEL, "bucket_size": 5000}
 
@@ -186,6 +188,15 @@ def masters_added(source, target, **options):
     return ranks.everywhere(right and {state["step"].item() for state in link.optimizer.state.values()} == {6})
 
 
+def masters_refused():
+    """What is said of masters where checkpoints take no boxes."""
+    model, optimizer = build_stock(**SMALL)
+    try:
+        describe_stock_state(optimizer, model.module.sharded_state_dict())
+    except RuntimeError as error:
+        return str(error)
+
+
 def masters_resumed(directory):
     """Resume Megatron's own Adam with several buckets, which its own format does not survive."""
     model, optimizer = build_stock(**BUCKETS)
@@ -270,7 +281,7 @@ def refusals(directory):
     for name, damage in {"missing file": Path.unlink, "truncated file": lambda path: truncate(path)}.items():
         ranks.save(model, optimizer, f"{directory}/{name}")
         if dist.get_rank() == 0:
-            damage(next(Path(f"{directory}/{name}").glob("__1_*.distcp")))
+            damage(max(Path(f"{directory}/{name}").glob("*.distcp")))
         dist.barrier()
         found[name] = attempt(model, optimizer, f"{directory}/{name}", gpt.VOCABULARY)
     found["nothing there"] = attempt(model, optimizer, f"{directory}/nowhere", gpt.VOCABULARY)
@@ -307,11 +318,16 @@ def run(directory):
         "not distributed": ({**SMALL, "distributed": False}, {**SMALL, "distributed": False}, FULLY),
         "not distributed, loaded distributed": ({**SMALL, "distributed": False}, SMALL, FULLY),
     }
+    # Of Megatron's own optimizer, around torch's AdamW, the one format came with 0.15, the other with 0.16.
+    one_way = {name: case for name, case in one_way.items() if is_since(FORMATS.get(name, "0.14"))}
     found = {f"from masters, {name}": from_masters(f"{directory}/{name}", *case) for name, case in one_way.items()}
-    found["to masters"] = to_masters(f"{directory}/to")
-    for name, options in {"distributed": {}, "not distributed": {"distributed": False}}.items():
-        found[f"masters added, {name}"] = masters_added(f"{directory}/to", f"{directory}/added", **options)
-    found["masters resumed"] = masters_resumed(f"{directory}/masters")
+    if is_since("0.15"):
+        found["to masters"] = to_masters(f"{directory}/to")
+        for name, options in {"distributed": {}, "not distributed": {"distributed": False}}.items():
+            found[f"masters added, {name}"] = masters_added(f"{directory}/to", f"{directory}/added", **options)
+        found["masters resumed"] = masters_resumed(f"{directory}/masters")
+    else:
+        found["masters refused"] = masters_refused()
     found["parallel strategies"] = parallel_strategies(f"{directory}/parallel")
     found["refusals"] = refusals(f"{directory}/refusals")
     return json.loads(json.dumps(found))

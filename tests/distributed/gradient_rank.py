@@ -332,7 +332,7 @@ def treatment(gpt, directory):
         for name, layout in LAYOUTS[2].items():
             found[name]["multipliers"] = with_multipliers(gpt, layout, {}, f"{directory}/{name}", "fully_reshardable")
         found["tp2"]["multipliers replicated"] = with_multipliers(
-            gpt, {"tp": 2}, {"distributed": False}, f"{directory}/replicated", "dp_reshardable"
+            gpt, {"tp": 2}, {"distributed": False}, f"{directory}/replicated", "fully_reshardable"
         )
         found["tp2"]["accumulated"] = {
             kind: accumulated(gpt, {"tp": 2, **options}) for kind, options in GRAD_DTYPES.items()

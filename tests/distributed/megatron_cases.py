@@ -110,7 +110,7 @@ def as_with_transformer_engine(gpt, directory):
     try:
         for name, value in flags.items():
             setattr(distrib_optimizer, name, value)
-        return resumed(gpt, {}, {}, "dp_reshardable", directory)
+        return resumed(gpt, {}, {}, "fully_reshardable", directory)
     finally:
         for name, value in before.items():
             setattr(distrib_optimizer, name, value)

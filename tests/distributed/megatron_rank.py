@@ -13,6 +13,7 @@ import torch.distributed as dist
 from rank_end import end_rank
 
 import nemo_sr.megatron
+from nemo_sr.megatron.versions import is_since
 
 LAYOUTS = {
     1: {"one": {}},
@@ -47,14 +48,19 @@ VARIANTS = {
     # SwiGLU's first matrix is two pieces on every rank; FP32 parameters get a plain step beside the others.
     "mixed": {"swiglu": True, "grad_in_fp32": True, "fp32_params": ["layernorm"]},
 }
+EXPERTS = {"experts": 4, "bias": is_since("0.15")}  # before, experts cannot have biases
 EXPERT_VARIANTS = {
-    "plain": {"experts": 4},
-    "replicated": {"experts": 4, "distributed": False},
-    "mixed": {"experts": 4, "swiglu": True, "grad_in_fp32": True, "fp32_params": ["router"]},
+    "plain": EXPERTS,
+    "replicated": {**EXPERTS, "distributed": False},
+    "mixed": {**EXPERTS, "swiglu": True, "grad_in_fp32": True, "fp32_params": ["router"]},
     # Megatron gives experts that are cut by tensor parallelism no biases.
-    "unbiased": {"experts": 4, "bias": False},
+    "unbiased": {**EXPERTS, "bias": False},
 }
-RESUMES = [("plain", "dp_reshardable"), ("plain", "fully_reshardable"), ("replicated", "dp_reshardable")]
+RESUMES = [
+    *([("plain", "dp_reshardable")] if is_since("0.15") else []),
+    ("plain", "fully_reshardable"),
+    ("replicated", "fully_reshardable"),
+]
 # Real training of experts. With FP32 gradients the layouts' norms can be compared closely.
 REAL_EXPERTS = {**EXPERT_VARIANTS["unbiased"], "grad_in_fp32": True}
 RMS = {"normalization": "RMSNorm", "swiglu": True, "bias": False}
@@ -109,7 +115,8 @@ def experts(cases, gpt, directory):
             here["losses"], here["norms"] = cases.losses(gpt, layout, REAL_EXPERTS)
     if dist.get_world_size() == 1:
         found["names"] = cases.names(gpt, EXPERT_VARIANTS["plain"])
-        found["grouped"] = cases.grouped(gpt)
+        if not is_since("0.17"):
+            found["grouped"] = cases.grouped(gpt)
     elif dist.get_world_size() == 2:
         found["ep2"]["losses overlapped"] = cases.losses(gpt, {"ep": 2}, {**REAL_EXPERTS, "overlap": True})[0]
         for variant in ("plain", "replicated"):

@@ -9,6 +9,7 @@ import pytest
 from crossings import LAYOUTS, run_crossings
 from tiny_gpt import single_process
 
+from lines import BOXES, GRIDS_ALONE, STOCK_BY_BUCKETS
 from nemo_sr.megatron.boxes import cut_into_boxes
 from nemo_sr.megatron.checkpoint import match_groups, read_groups
 
@@ -73,7 +74,13 @@ def test_every_layout_goes_on_in_every_other_to_the_bit(expected, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", ["fully_reshardable", "dp_reshardable", "not distributed", "not distributed, loaded distributed"]
+    "case",
+    [
+        pytest.param("fully_reshardable", marks=BOXES),
+        pytest.param("dp_reshardable", marks=STOCK_BY_BUCKETS),
+        "not distributed",
+        "not distributed, loaded distributed",
+    ],
 )
 def test_a_run_starts_from_megatrons_own_masters(found, case):
     result = found["cases"][f"from masters, {case}"]
@@ -82,17 +89,25 @@ def test_a_run_starts_from_megatrons_own_masters(found, case):
     assert "2 to 4 times" in result["advice"][0]
 
 
+@BOXES
 def test_megatrons_own_adam_goes_on_from_a_checkpoint_without_masters(found):
     assert found["cases"]["to masters"]
 
 
+@BOXES
 @pytest.mark.parametrize("kind", ["distributed", "not distributed"])
 def test_megatrons_own_methods_load_masters_that_point_at_the_weights(found, kind):
     assert found["cases"][f"masters added, {kind}"]
 
 
+@BOXES
 def test_megatrons_own_adam_resumes_with_several_buckets(found):
     assert found["cases"]["masters resumed"]
+
+
+@GRIDS_ALONE
+def test_shards_of_masters_are_refused_where_checkpoints_take_no_boxes(found):
+    assert "must be 0.15 or newer" in found["cases"]["masters refused"]
 
 
 def test_megatrons_parallel_strategies_save_and_load(found):

@@ -8,6 +8,9 @@ import pytest
 import tiny_gpt as gpt
 from golden_names import GOLDEN_ATTENTION, GOLDEN_REST
 
+from lines import GROUPED_MLP, RESUMES
+from nemo_sr.megatron.versions import is_since
+
 BIASED = ["plain", "replicated", "mixed"]
 FP32 = {"mixed": ("router",)}
 CASES = [
@@ -72,6 +75,8 @@ def test_eight_ranks_are_bit_equal_to_one_process(eight_ranks, expected, layout,
 @pytest.mark.parametrize("form", ["prepended axes", "keys per layer"])
 def test_names_are_the_golden_ones_in_both_forms_of_keys(found, form):
     golden = GOLDEN_REST + [f"decoder.layers.{layer}.{rest}" for layer in range(2) for rest in GOLDEN_LAYER]
+    if not is_since("0.15"):  # which allows a mixture of experts no biases but those of norms
+        golden = [name for name in golden if not name.endswith(".bias") or "layernorm" in name]
     assert found["names"][form] == sorted(golden)
 
 
@@ -101,14 +106,13 @@ def test_a_gradient_that_is_not_finite_skips_the_step_of_every_optimizer_on_ever
     assert in_one_expert == [[False, math.inf]] * 2
 
 
-@pytest.mark.parametrize(
-    "case", ["resumed plain dp_reshardable", "resumed plain fully_reshardable", "resumed replicated dp_reshardable"]
-)
+@pytest.mark.parametrize("case", RESUMES)
 def test_a_resumed_run_is_bit_equal(found, case):
     resumed = found["ep2"][case]
     assert resumed["found"] == resumed["expected"]
 
 
+@GROUPED_MLP
 def test_experts_in_one_tensor_are_refused_by_name(found):
     assert "GroupedMLP" in found["grouped"]
     assert "moe_grouped_gemm=False" in found["grouped"]

@@ -6,6 +6,8 @@ import pytest
 import tiny_gpt as gpt
 from golden_names import GOLDEN_ATTENTION, GOLDEN_REST
 
+from lines import RESUMES
+
 LAYOUTS = ["one", "dp2", "tp2", "pp2"]
 VARIANTS = ["plain", "replicated", "mixed"]
 GOLDEN_LAYER = [
@@ -76,9 +78,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step(found, layout, variant):
     assert skipped["after"]
 
 
-@pytest.mark.parametrize(
-    "case", ["resumed plain dp_reshardable", "resumed plain fully_reshardable", "resumed replicated dp_reshardable"]
-)
+@pytest.mark.parametrize("case", RESUMES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_resumed_run_is_bit_equal(found, layout, case):
     resumed = found[layout][case]

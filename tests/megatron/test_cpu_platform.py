@@ -14,6 +14,7 @@ from megatron.core.tensor_parallel import layers
 from megatron.core.transformer.moe import moe_utils
 
 from nemo_sr.megatron import cpu_platform
+from nemo_sr.megatron.versions import is_since
 
 FUNCTIONS = [layers.LinearWithFrozenWeight, layers.LinearWithGradAccumulationAndAsyncCommunication]
 OWNERS = [torch.cuda, torch.Tensor, torch.nn.Module, torch, torch.amp, mcore_random, layers, moe_utils, *FUNCTIONS]
@@ -66,7 +67,7 @@ def test_what_megatron_asks_of_cuda_is_answered_by_the_cpu():
         assert torch.zeros(2, device=torch.cuda.current_device()).device.type == "cpu"
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            stream.wait_stream(torch.cuda.default_stream())
+            stream.wait_stream(torch.cuda.current_stream() if is_since("0.17") else torch.cuda.default_stream())
         state = torch.cuda.get_rng_state()
         first = torch.rand(3)
         mcore_random._set_cuda_rng_state(state)

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """install(), uninstall(), the refusals, and the names of layers."""
 
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import megatron.core
 import megatron.core.optimizer as target
@@ -12,11 +14,14 @@ import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.optimizer.optimizer import ChainedOptimizer, FP32Optimizer
+from megatron.core.transformer.transformer_config import TransformerConfig
 
 import nemo_sr.megatron
-from nemo_sr.megatron.hooks import check_megatron
+from lines import EMERGING_OPTIMIZERS
+from nemo_sr.megatron import versions
 from nemo_sr.megatron.naming import ParameterPlace, canonical_name
 from nemo_sr.megatron.refusals import REFUSALS, refuse_unsupported
+from nemo_sr.megatron.versions import check_megatron
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +38,8 @@ def test_install_and_uninstall_may_be_repeated_and_leave_no_trace():
     nemo_sr.megatron.install()
     assert dict(vars(target)) == once
     changed = {name for name in once if once[name] is not before[name]}
-    assert changed == {"_get_megatron_optimizer_based_on_param_groups", "ChainedOptimizer"}
+    emerging = {"_get_megatron_emerging_optimizer"} if versions.is_since("0.18") else set()
+    assert changed == {"_get_megatron_optimizer_based_on_param_groups", "ChainedOptimizer"} | emerging
     nemo_sr.megatron.uninstall()
     nemo_sr.megatron.uninstall()
     assert all(vars(target)[name] is before[name] for name in before)
@@ -62,9 +68,28 @@ def test_uninstall_refuses_to_undo_somebody_elses_hook(monkeypatch):
             nemo_sr.megatron.uninstall()
 
 
-def test_an_unknown_megatron_is_refused():
-    with pytest.raises(RuntimeError, match=r"99\.1\.0 is installed"):
-        check_megatron("99.1.0", target)
+def test_an_older_megatron_is_refused():
+    with pytest.raises(RuntimeError, match=r"supports megatron-core 0\.14 to 0\.19; 0\.13\.2 is installed"):
+        check_megatron("0.13.2", target)
+
+
+@pytest.mark.parametrize("version", ["99.1.0", "1.0", "99.0rc1", "99.0.dev3+g1234"])
+def test_a_newer_megatron_with_the_same_functions_is_warned_of(version, monkeypatch):
+    monkeypatch.setattr(versions, "_LINES", tuple(line for line in versions._LINES if versions.is_since(line)))
+    with pytest.warns(UserWarning, match=f"megatron-core {re.escape(version)} is newer"):
+        check_megatron(version, target)
+
+
+@pytest.mark.parametrize("line", versions._LINES)
+def test_the_functions_of_another_line_are_refused_by_name(line):
+    expected = versions._signatures(line)
+    mine = versions._signatures(versions._line_of(megatron.core.__version__))
+    if expected == mine:
+        check_megatron(f"{line}.0", target)
+        return
+    with pytest.raises(RuntimeError, match=r"needs megatron\.core\.optimizer\.\w+ as in megatron-core") as refusal:
+        check_megatron(f"{line}.0", target)
+    assert any(f"optimizer.{name} " in str(refusal.value) for name in mine if mine[name] != expected[name])
 
 
 def test_a_changed_function_is_refused_by_name(monkeypatch):
@@ -84,9 +109,16 @@ def test_a_changed_method_is_refused_by_name(monkeypatch):
 
 
 def test_a_missing_method_is_refused_by_name(monkeypatch):
-    monkeypatch.delattr(target.DistributedOptimizer, "load_parameter_state_from_dp_reshardable")
-    with pytest.raises(RuntimeError, match=r"load_parameter_state_from_dp_reshardable .* it has None"):
+    monkeypatch.delattr(target.DistributedOptimizer, "_set_main_param_and_optimizer_states")
+    with pytest.raises(RuntimeError, match=r"_set_main_param_and_optimizer_states .* it is there not at all"):
         nemo_sr.megatron.install()
+
+
+@EMERGING_OPTIMIZERS
+def test_emerging_optimizers_of_other_names_go_to_megatrons_own_factory():
+    nemo_sr.megatron.install()
+    with pytest.raises(ImportError, match="emerging-optimizers"):
+        target._get_megatron_emerging_optimizer(config(optimizer="muon"), [])
 
 
 def test_importing_nemo_sr_does_not_import_megatron():
@@ -111,8 +143,11 @@ UNSUPPORTED = {
     "FP32 training": (with_attributes(config(), bf16=False), {}),
     "a loss scale": (config(loss_scale=1024.0), {}),
     "an unset learning rate": (config(lr=None), {}),
-    "L2 regularisation": (config(decoupled_weight_decay=False), {}),
+    "L2 regularisation": (with_attributes(config(), decoupled_weight_decay=False), {}),
     "FP8 parameter gather": (config(), {"fp8_param_gather": True}),
+    "FP4 parameter gather": (config(), {"fp4_param_gather": True}),
+    "generalized tensor parallelism": (config(), {}),
+    "a gradient norm of its own for the heads of multi-token prediction": (config(), {}),
     "Megatron-FSDP": (config(), {"use_megatron_fsdp": True}),
     "optimizer CPU offload": (config(optimizer_cpu_offload=True), {}),
     "optimizer CUDA graphs": (with_attributes(config(), optimizer_cuda_graph=True), {}),
@@ -123,16 +158,27 @@ UNSUPPORTED = {
 }
 
 
+MODELS = {
+    "generalized tensor parallelism": SimpleNamespace(gtp_weight_remat_size=2),
+    "a gradient norm of its own for the heads of multi-token prediction": SimpleNamespace(mtp_detach_heads=True),
+}
+PLAIN = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
+
+
+def ddp_config(**options):
+    return with_attributes(DistributedDataParallelConfig(use_distributed_optimizer=True), **options)
+
+
 def test_every_refusal_has_a_case():
     assert UNSUPPORTED.keys() == REFUSALS.keys()
-    refuse_unsupported(config(), DistributedDataParallelConfig(use_distributed_optimizer=True))
+    refuse_unsupported(config(), ddp_config(), PLAIN)
 
 
 @pytest.mark.parametrize("what", REFUSALS)
 def test_refused_by_name(what):
     asked, ddp = UNSUPPORTED[what]
     with pytest.raises(ValueError, match=f"does not support {what};"):
-        refuse_unsupported(asked, DistributedDataParallelConfig(**{"use_distributed_optimizer": True, **ddp}))
+        refuse_unsupported(asked, ddp_config(**ddp), MODELS.get(what, PLAIN))
 
 
 def test_both_forms_of_keys_give_one_name():

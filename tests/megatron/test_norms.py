@@ -12,6 +12,7 @@ from megatron.core import parallel_state
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from lines import BLOCK_SPECS
 from nemo_sr.models.norms import TorchNorm, local_block_spec
 
 
@@ -61,6 +62,7 @@ def test_another_norm_is_refused():
         TorchNorm(config(normalization="L2Norm"), 32)
 
 
+@BLOCK_SPECS
 @pytest.mark.usefixtures("first_stage")
 @pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize(
@@ -77,6 +79,7 @@ def test_every_norm_of_a_block_is_exchanged(options, per_layer, on_cpu):
     assert found.count(TorchNorm) == 2 * per_layer + 1
 
 
+@BLOCK_SPECS
 @pytest.mark.usefixtures("first_stage")
 @pytest.mark.parametrize(("on_cpu", "left"), [(True, 0), (False, 5)])
 def test_apexs_norm_stays_on_a_gpu(monkeypatch, on_cpu, left):
