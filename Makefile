@@ -7,7 +7,7 @@ SAMPLE := data/sample
 POINTS := 30
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain test test-slow soak lint format constraints clean
+.PHONY: help setup pretrain test test-slow soak compat lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -37,6 +37,9 @@ test-slow: $(READY)  ## Run the tests that take minutes each.
 soak: $(READY)  ## Kill runs at POINTS (30) random points and check that they end as if they had not been killed.
 	$(BIN)/python tests/training/kill_points.py --points $(POINTS)
 
+compat:  ## Run the suites against every supported version and write the README's table (ONLY="ROW ..." for some).
+	$(PYTHON) tests/compatibility.py $(ONLY)
+
 lint: $(READY)  ## Check style, types and shell scripts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,4 +58,4 @@ constraints:  ## Resolve constraints.txt anew, for every supported Python.
 	mv constraints.new constraints.txt
 
 clean:  ## Remove what make created (.venv, data, runs, caches).
-	rm -rf $(VENV) data runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venvs data runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
