@@ -38,7 +38,8 @@ def check_checkpoint(
     truncated files, another vocabulary.
 
     Args:
-        sharded_state_dict: What is about to be loaded; the optimizer, if any, under "optimizer".
+        sharded_state_dict: What is about to be loaded; the optimizer, if any, under "optimizer". Without it the
+            checkpoint's may be left unread.
         directory: The checkpoint.
         vocab_size: The model's number of tokens, which must be the checkpoint's ``vocab_size``; then the padding of the
             vocabulary may differ. Of a checkpoint that has none, the padded size must be the model's. None: unchecked.
@@ -80,7 +81,7 @@ def _find_misfit(wanted: Wanted, present: dict[str, Any], directory: Path, vocab
     try:
         metadata, common = read_plan(directory), read_common(directory)
         misfits = [
-            *_compare_tensors(wanted, metadata),
+            *_compare_tensors(wanted, metadata, unread=() if "optimizer" in present else ("optimizer.",)),
             *_compare_vocabularies(wanted, metadata, common, vocab_size),
             *_compare_groups(present, common),
             *_find_damage(metadata, directory),
@@ -90,14 +91,14 @@ def _find_misfit(wanted: Wanted, present: dict[str, Any], directory: Path, vocab
     return "; ".join(misfits) or None
 
 
-def _compare_tensors(wanted: Wanted, metadata: Metadata) -> Iterator[str]:
+def _compare_tensors(wanted: Wanted, metadata: Metadata, *, unread: tuple[str, ...]) -> Iterator[str]:
     saved = {k: v for k, v in metadata.state_dict_metadata.items() if isinstance(v, TensorStorageMetadata)}
     if missing := [key for key in wanted if key not in saved]:
         yield f"it lacks {_list(missing)}"
         if any(key.startswith("optimizer.distributed.") for key in saved):
             yield "its optimizer is in the dp_reshardable format, which that sharding type alone reads"
-    masters = tuple(f"optimizer.state.{name}." for name in MASTER_NAMES)
-    if foreign := [key for key in saved if key not in wanted and not key.startswith(masters)]:
+    known = (*(f"optimizer.state.{name}." for name in MASTER_NAMES), *unread)
+    if foreign := [key for key in saved if key not in wanted and not key.startswith(known)]:
         yield f"it has {_list(foreign)}, which are not wanted"
     for key, (shape, flexible) in wanted.items():
         if key not in saved:

@@ -59,9 +59,30 @@ def hugging_face_tensors(description: ModelDescription, read: Read) -> Iterator[
             yield name, (part.t() if match.is_transposed else part).contiguous()
 
 
-def hugging_face_names(description: ModelDescription) -> list[str]:
-    """Return the names of all tensors that a Hugging Face folder of this model has."""
-    return [name for match in _matches(description) for name in match.hugging_face]
+def hugging_face_shapes(description: ModelDescription) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor that a Hugging Face folder of this model has."""
+    shapes = {}
+    for match in _matches(description):
+        first, *others = _megatron_shape(description, match.megatron)
+        shape = (first // len(match.hugging_face), *others)
+        shapes.update(dict.fromkeys(match.hugging_face, shape[::-1] if match.is_transposed else shape))
+    return shapes
+
+
+def _megatron_shape(description: ModelDescription, name: str) -> tuple[int, ...]:
+    width, inner = description.hidden_size, description.ffn_hidden_size
+    ends = {
+        "word_embeddings.weight": (description.vocab_size, width),
+        "output_layer.weight": (description.vocab_size, width),
+        "position_embeddings.weight": (description.max_position_embeddings, width),
+        "linear_qkv.weight": (3 * width, width),
+        "linear_qkv.bias": (3 * width,),
+        "linear_proj.weight": (width, width),
+        "linear_fc1.weight": (inner, width),
+        "linear_fc1.bias": (inner,),
+        "linear_fc2.weight": (width, inner),
+    }
+    return next((shape for end, shape in ends.items() if name.endswith(end)), (width,))
 
 
 def _by_head(tensor: torch.Tensor, outer: int, inner: int) -> torch.Tensor:

@@ -16,11 +16,14 @@ from lightning.pytorch.callbacks import Callback
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
+from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.heartbeat import HeartbeatCallback
+from nemo_sr.training.model_file import describe_model
 from nemo_sr.training.optimizer_state import describe_training, load_training
 from nemo_sr.training.resume import STATE_FORMAT, Start, checkpoint_folder, plan_layout
 from nemo_sr.training.saving import About, CheckpointWriter
 from nemo_sr.training.skipping import DivergedError
+from nemo_sr.training.validate import tokenizer_files
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
@@ -123,6 +126,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             "optim_name": config.optim.name,
             "layout": layout,
             "skipped_steps": pl_module.skipped.state_dict(),
+            **_describe_model(config, pl_module.vocab_size),
         }
         about = About(
             step=step,
@@ -134,6 +138,11 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         with self._heartbeat.busy("saving a checkpoint"):
             self.writer.save(_sharded_state(pl_module), about)
         self._saved_step = step
+
+
+def _describe_model(config: Any, vocab_size: int) -> dict[str, Any]:
+    tokenizer = {name: str(path.resolve()) for name, path in tokenizer_files(config.data, config.model).items()}
+    return describe_model(ModelDescription.from_config(config.model, vocab_size), tokenizer)
 
 
 def _sharded_state(pl_module: Any) -> dict[str, Any]:

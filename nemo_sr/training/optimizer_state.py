@@ -13,6 +13,7 @@ from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_mast
 from nemo_sr.megatron.reading import load_as_data, read_plan
 from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_state
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.model_file import holds_weights_alone
 from nemo_sr.training.regimes import find_regime
 
 
@@ -24,7 +25,7 @@ def describe_training(pl_module: Any) -> dict[str, Any]:
 def load_training(
     pl_module: Any, checkpoint: Path, others: dict[str, Any], files: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Load model and optimizer into a GPTModule, from a checkpoint of any strategy.
+    """Load model and optimizer into a GPTModule, from a checkpoint of any strategy, or of weights alone.
 
     Args:
         pl_module: The module, its optimizer made.
@@ -38,16 +39,23 @@ def load_training(
     Raises:
         ConfigError: the checkpoint does not fit. Nothing has been loaded then.
     """
+    alone = holds_weights_alone(checkpoint)
     try:
-        masters = find_masters(read_plan(checkpoint, files)) if _has_masters(pl_module) else None
-        wanted = {**_describe(pl_module, is_loading=True, masters=masters), **others}
+        if alone:
+            masters, wanted = None, {"model": pl_module.chunks[0].module.sharded_state_dict(), **others}
+        else:
+            masters = find_masters(read_plan(checkpoint, files)) if _has_masters(pl_module) else None
+            wanted = {**_describe(pl_module, is_loading=True, masters=masters), **others}
         check_checkpoint(wanted, checkpoint, vocab_size=pl_module.vocab_size)
         loaded = load_as_data(wanted, checkpoint, files)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
     megatron = pl_module._optimizer.megatron
-    if _has_masters(pl_module):
+    if alone:
+        if _has_masters(pl_module):
+            megatron.reload_model_params()
+    elif _has_masters(pl_module):
         load_stock_state(megatron, loaded["optimizer"], masters=masters)
     else:
         megatron.load_state_dict(loaded["optimizer"])

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
+from nemo_sr.training.model_file import MODEL_FILE, check_same_model, holds_weights_alone
 from nemo_sr.training.regimes import REGIMES
 from nemo_sr.training.run_folder import Checkpoint, find_checkpoints, read_whole
 from nemo_sr.training.validate import prefixes
@@ -81,6 +82,10 @@ def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) ->
         if given is None:
             return Start(0, 0, wanted, None, passed_over)
         checkpoint = Path(given)
+        if holds_weights_alone(checkpoint):
+            check_same_model(checkpoint, config.model)
+            note = f"Starting from the weights of {checkpoint}: everything else begins at its beginning."
+            return Start(0, 0, wanted, checkpoint, (*passed_over, note), keeps_random_state=False)
         if not (checkpoint / STATE_FILE).is_file():
             return _start_from_megatron(checkpoint, wanted, config.optim.name, passed_over)
         manifest: Manifest | None = _read_given(checkpoint, altered)
@@ -93,6 +98,8 @@ def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) ->
             f"and exp_manager.resume_from_checkpoint={checkpoint}."
         )
     state = read_state(checkpoint)
+    if "model" in state:  # since it is saved
+        check_same_model(checkpoint, config.model)
     plan, notes = keep_order(wanted, state["data"])
     notes += describe_change(state["optim_name"], config.optim.name)
     layout = plan_layout(config)
@@ -177,8 +184,9 @@ def _start_from_megatron(
 ) -> Start:
     if not (checkpoint / "metadata.json").is_file():
         raise ConfigError(
-            f"exp_manager.resume_from_checkpoint must be a checkpoint's own folder, with {STATE_FILE} (of a run here) "
-            f"or metadata.json (of Megatron-core); {checkpoint} has neither. Correct it."
+            f"exp_manager.resume_from_checkpoint must be a checkpoint's own folder, with {STATE_FILE} (of a run here), "
+            f"{MODEL_FILE} (of scripts/convert_hf.py) or metadata.json (of Megatron-core); {checkpoint} has none of "
+            "them. Correct it."
         )
     notes = (
         *passed_over,

@@ -58,7 +58,7 @@ def configure(description):
         num_heads=description.num_attention_heads,
         max_position_embeddings=description.max_position_embeddings,
         window_size=description.window_size,
-        attention_types=[[["global", "local"], description.num_layers // 2]],
+        attention_types=[[[["global", "local"][layer % 2]], 1] for layer in range(description.num_layers)],
         **common,
     )
 
