@@ -117,6 +117,7 @@ setup(
             "lightning==2.4.*",
             "hydra-core>=1.3.2,<1.4",
             "omegaconf>=2.3,<2.4",
+            "safetensors>=0.4.3",
             "einops",
             "pandas",
             "sentencepiece",
@@ -130,6 +131,7 @@ setup(
             "hypothesis>=6",
             "expecttest",
             "accelerate>=1.1",  # the Trainer of transformers wants it
+            "transformers>=4.56",  # its models are what ours are compared with
             "triton>=3.6; sys_platform == 'linux'",  # its kernel is tested without a GPU
             "ruff",
             "mypy>=1.11",

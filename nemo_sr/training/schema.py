@@ -91,7 +91,8 @@ class ExpManagerConfig:
     """The run's folder: checkpoints, TensorBoard log and loss plot."""
 
     resume_from_checkpoint: Optional[str] = None
-    """A checkpoint that a run without one of its own goes on from: another run's, of any optim.name, or Megatron's."""
+    """A checkpoint that a run without one of its own goes on from: another run's, of any optim.name, Megatron's, or an
+    import of scripts/convert_hf.py."""
 
     create_tensorboard_logger: bool = True
     """Write a TensorBoard log; the loss plot is drawn from it."""

@@ -2,29 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPT-2 and GPT-Neo compute what transformers' models compute with the same weights, in every layout."""
 
-import json
-from pathlib import Path
-
 import pytest
-import torch
-from gloo_ranks import run_ranks
-from hugging_face import compute, describe
+from parity import run_parity
 from parity_rank import CONFIGS, GPT2_TOKENS, LAYOUTS, VARIANTS
 
 from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.config import compose_config
 
-HERE = Path(__file__).parent
-
 LIMIT = 2e-5
 """For logits of up to 5, and for gradients over the largest of their tensor; found are 6e-6 and 5e-6."""
-
-
-def run(num_ranks, directory):
-    references, output = directory / "references.pt", directory / "found.json"
-    torch.save({name: compute(describe(kind, **changes)) for name, (kind, changes) in VARIANTS.items()}, references)
-    run_ranks(HERE / "parity_rank.py", num_ranks, str(references), str(output), directory=directory, timeout=300)
-    return json.loads(output.read_text())
 
 
 def check(result):
@@ -38,7 +24,7 @@ def check(result):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return run(2, tmp_path_factory.mktemp("parity"))
+    return run_parity(2, tmp_path_factory.mktemp("parity"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -55,7 +41,7 @@ def test_the_configured_models_have_the_parameters_that_arithmetic_gives(found, 
 
 @pytest.mark.slow
 def test_so_they_are_on_four_ranks(tmp_path):
-    found = run(4, tmp_path)
+    found = run_parity(4, tmp_path)
     for results in (found[layout] for layout in LAYOUTS):
         for result in results.values():
             check(result)

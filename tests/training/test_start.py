@@ -236,7 +236,7 @@ def test_a_new_run_goes_on_from_another_runs_checkpoint(run, tmp_path, new, advi
 def test_a_new_run_starts_from_a_checkpoint_of_megatrons(run, tmp_path):
     config, _ = run
     config.exp_manager.resume_from_checkpoint = str(tmp_path)
-    with pytest.raises(ConfigError, match="has neither"):
+    with pytest.raises(ConfigError, match="has none of them"):
         find_start(config)
     (tmp_path / "metadata.json").write_text("{}")
     start = find_start(config)
