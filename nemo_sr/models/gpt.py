@@ -65,7 +65,6 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
         use_cpu_initialization=on_cpu,
-        perform_initialization=False,  # of matrices, which build_gpt fills
         # The fused kernel knows of no window.
         masked_softmax_fusion=not on_cpu and window is None and _has_softmax_kernels(),
         # The fused one, chosen by the name of F.gelu, computes the tanh form.
@@ -101,7 +100,7 @@ def build_gpt(
     vocab_size: int,
     padded_vocab_size: int,
     on_cpu: bool,
-    fills_matrices: bool = True,
+    is_initialized: bool = True,
 ) -> Any:
     """Return this pipeline stage's part of the GPT, with its initial weights.
 
@@ -111,7 +110,8 @@ def build_gpt(
         vocab_size: Tokens of the tokenizer.
         padded_vocab_size: Rows of the embedding, the same on every rank.
         on_cpu: Whether the model runs on the CPU; Transformer Engine is not used then.
-        fills_matrices: Whether to give matrices their initial weights; without, they hold anything.
+        is_initialized: Whether to give matrices and biases their initial values. Without, they hold anything, and are
+            not marked as cut over tensor-parallel ranks: for models that are loaded on one rank, or only counted.
 
     Returns:
         A GPTModel whose weights have the type ``config.params_dtype``, and whose loss and logits leave padding out.
@@ -127,6 +127,7 @@ def build_gpt(
             "Set model.transformer_engine=false for Megatron-core's own layers."
         )
     spec = get_gpt_layer_with_transformer_engine_spec() if use_te else local_block_spec(config, on_cpu=on_cpu)
+    config.perform_initialization = is_initialized
     gpt = PaddedGPT(
         config,
         spec if ARCHITECTURES[model.architecture].has_qkv_bias else without_qkv_bias(spec),
@@ -138,7 +139,7 @@ def build_gpt(
         position_embedding_type="learned_absolute",
         share_embeddings_and_output_weights=model.share_embeddings_and_output_weights,
     )
-    if fills_matrices:
+    if is_initialized:
         initialize_weights_(gpt, config, seed=model.seed, vocab_size=vocab_size)
     return gpt.to(config.params_dtype)
 

@@ -79,7 +79,7 @@ def build_model(description: ModelDescription, *, dtype: torch.dtype, on_cpu: bo
         vocab_size=description.vocab_size,
         padded_vocab_size=rows,
         on_cpu=on_cpu,
-        fills_matrices=False,
+        is_initialized=False,
     )
     params = whole_parameters(gpt)
     with torch.no_grad():

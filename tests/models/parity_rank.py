@@ -69,13 +69,24 @@ def build(description, weights, layout, *, fused):
     assert rows > description.vocab_size
     gpt = build_gpt(config, model, vocab_size=description.vocab_size, padded_vocab_size=rows, on_cpu=True)
     gpt = DistributedDataParallel(config, DistributedDataParallelConfig(use_distributed_optimizer=False), gpt)
+    places = place_parameters([gpt])
+    check_initial(places)
     with torch.no_grad():
-        for param, place in place_parameters([gpt]).items():
+        for param, place in places.items():
             whole, shape = weights[place.name], place.pieces[0].global_shape
             if whole.shape != shape:  # the vocabulary's
                 whole = torch.cat([whole, torch.full((shape[0] - whole.shape[0], *shape[1:]), PADDING)])
             param.copy_(whole.flatten()[place.pieces[0].index()].view(param.shape))
     return gpt
+
+
+def check_initial(places):
+    """Check what build_gpt leaves: biases of 0, norms of 1, and Megatron's mark on what tensor-parallel ranks share."""
+    for param, place in places.items():
+        if param.dim() == 1:
+            assert (param == (0.0 if place.name.endswith("bias") else 1.0)).all(), place.name
+        is_cut = tuple(param.shape) != tuple(place.pieces[0].global_shape)
+        assert getattr(param, "tensor_model_parallel", False) >= is_cut, place.name
 
 
 def forward_step(batches, chunk, *, with_labels):
@@ -167,7 +178,7 @@ def count(name):
     config = transformer_config(model, on_cpu=True, params_dtype=torch.bfloat16)
     with torch.device("meta"):
         gpt = build_gpt(
-            config, model, vocab_size=GPT2_TOKENS, padded_vocab_size=GPT2_TOKENS, on_cpu=True, fills_matrices=False
+            config, model, vocab_size=GPT2_TOKENS, padded_vocab_size=GPT2_TOKENS, on_cpu=True, is_initialized=False
         )
     return sum(param.numel() for param in gpt.parameters())
 
