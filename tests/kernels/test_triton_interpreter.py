@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton's interpreter needs the package triton, which exists for Linux only")
+pytest.importorskip(
+    "triton", minversion="3.6", reason="Triton's interpreter needs the package triton, which exists for Linux only"
+)
 
 CASES = sorted(map(str, Path(__file__).parent.glob("triton_interpreted*.py")))
 

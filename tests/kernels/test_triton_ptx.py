@@ -9,7 +9,9 @@ from functools import cache
 
 import pytest
 
-pytest.importorskip("triton", reason="the Triton kernel needs the package triton, which exists for Linux only")
+pytest.importorskip(
+    "triton", minversion="3.6", reason="the Triton kernel needs the package triton, which exists for Linux only"
+)
 
 import triton
 from triton.backends.compiler import GPUTarget
