@@ -26,6 +26,7 @@ GRIDS_ALONE = before("0.15", "checkpoints that take parts of regular grids alone
 STOCK_BY_BUCKETS = since("0.16", "a dp_reshardable format for torch's AdamW")
 GROUPED_MLP = before("0.17", "the legacy GroupedMLP")
 BLOCK_SPECS = since("0.15", "specifications of blocks that need no process groups")
+OVERRIDES = since("0.16", "overrides of parameter groups")
 EMERGING_OPTIMIZERS = since("0.18", "the factory of emerging optimizers")
 RESUMES = [
     pytest.param("resumed plain dp_reshardable", marks=DP_RESHARDABLE),

@@ -71,7 +71,6 @@ def test_other_optimizers_are_refused_and_the_model_left_alone():
 
 
 def test_fp32_masters_put_in_the_parameters_place_are_refused():
-    # What NeMo 1.x does under O2 to the optimizer it has been given.
     weight = nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
     optimizer = AdamWSR([("weight", weight)], lr=1e-3)
     master = weight.detach().clone().float()

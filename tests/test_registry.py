@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from nemo.core.classes import ModelPT
-from nemo.core.optim import get_optimizer, parse_optimizer_args
+from nemo.core.optim import get_optimizer, optimizer_with_main_params, parse_optimizer_args
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -100,3 +100,15 @@ def test_a_bare_nemo_model_trains_with_it(tmp_path):
     assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-3)
     assert int(optimizer.state[model.linear.weight]["step"]) == 80
     assert model.losses[-1] < 0.05 * model.losses[0]
+
+
+def test_nemo_1s_wrapper_with_fp32_masters_is_refused_before_it_trains(monkeypatch):
+    # The wrapper of MegatronGPTModel under O2. It asks for a GPU and for Apex, and uses neither until it steps.
+    monkeypatch.setattr(optimizer_with_main_params, "HAVE_APEX", True)
+    weight = nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
+    weight.type = lambda: "torch.cuda.BFloat16Tensor"
+    torchs = torch.optim.AdamW([weight])
+    optimizer_with_main_params.MainParamsOptimizerWrapper(torchs)
+    assert torchs.param_groups[0]["params"][0].dtype == torch.float32
+    with pytest.raises(ValueError, match=r"torch\.float32 \(8,\) is none.*NeMo 1\.x, O2"):
+        optimizer_with_main_params.MainParamsOptimizerWrapper(AdamWSR([("weight", weight)], lr=1e-3))
