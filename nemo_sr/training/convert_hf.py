@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "export" and (args.vocab is None) != (args.merges is None):
         parser.error("--vocab and --merges go together: give both, or neither")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch initialises CUDA: conversions run on the CPU
-    warnings.filterwarnings("ignore", module=r"(megatron|torch)\b")
+    warnings.filterwarnings("ignore", module=r"(megatron|torch|nemo_sr)\b")
     try:
         if args.command == "import":
             done = import_folder(args.source, args.target, dtype=args.dtype)

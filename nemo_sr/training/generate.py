@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--vocab and --merges go together: give both, or neither")
     if args.cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch initialises CUDA
-    warnings.filterwarnings("ignore", module=r"(megatron|torch)\b")
+    warnings.filterwarnings("ignore", module=r"(megatron|torch|nemo_sr)\b")
     try:
         _generate(args)
     except (OSError, ValueError) as error:
