@@ -148,7 +148,14 @@ def _random_stand_ins() -> dict[str, Any]:
     return {"_get_cuda_rng_state": get_cuda_rng_state, "_set_cuda_rng_state": set_cuda_rng_state}
 
 
-def _replace(stack: contextlib.ExitStack, owner: Any, stand_ins: dict[str, Any]) -> None:
+def replace(stack: contextlib.ExitStack, owner: Any, stand_ins: dict[str, Any]) -> None:
+    """Set attributes of a module or class until `stack` is left.
+
+    Args:
+        stack: Where to register what undoes it.
+        owner: The module or class.
+        stand_ins: Its new attributes by name.
+    """
     for name, stand_in in stand_ins.items():
         if name in vars(owner):
             stack.callback(setattr, owner, name, vars(owner)[name])
@@ -190,13 +197,13 @@ def cpu_platform() -> Iterator[None]:
                 from megatron.core.tensor_parallel import random as mcore_random
                 from megatron.core.transformer.moe import moe_utils
 
-                _replace(stack, torch.cuda, _cuda_stand_ins())
-                _replace(stack, torch.Tensor, _tensor_stand_ins())
-                _replace(stack, torch, {"autocast": _CpuAutocast})
-                _replace(stack, mcore_random, _random_stand_ins())
+                replace(stack, torch.cuda, _cuda_stand_ins())
+                replace(stack, torch.Tensor, _tensor_stand_ins())
+                replace(stack, torch, {"autocast": _CpuAutocast})
+                replace(stack, mcore_random, _random_stand_ins())
                 for function in (layers.LinearWithFrozenWeight, layers.LinearWithGradAccumulationAndAsyncCommunication):
-                    _replace(stack, function, _bound_to_cpu(function))
-                _replace(stack, moe_utils, {"te_general_gemm": None})
+                    replace(stack, function, _bound_to_cpu(function))
+                replace(stack, moe_utils, {"te_general_gemm": None})
                 stack.enter_context(_CudaMeansCpu())
             yield
     finally:

@@ -11,6 +11,7 @@ parallelism, on the form, or on vocabulary padding (rows at the end do not move 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
+from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import unwrap_model
 
 from nemo_sr.layout import ShardLayout
@@ -53,7 +55,7 @@ def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.P
     """Find the canonical name and the place of every trainable parameter of a rank's model chunks.
 
     Args:
-        model_chunks: What get_megatron_optimizer gets: Megatron models, wrapped or not.
+        model_chunks: What get_megatron_optimizer gets: Megatron models or plain torch modules, wrapped or not.
 
     Returns:
         A place for every parameter that requires a gradient.
@@ -68,7 +70,7 @@ def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.P
     for chunk in unwrap_model(list(model_chunks)):
         entries = {
             id(entry.data): entry
-            for entry in nested_values(chunk.sharded_state_dict(metadata=metadata))
+            for entry in nested_values(_sharded_state_dict(chunk, metadata))
             if isinstance(entry, ShardedTensor | ShardedTensorFactory)
         }
         for module_name, param in chunk.named_parameters():
@@ -81,6 +83,15 @@ def place_parameters(model_chunks: Sequence[torch.nn.Module]) -> dict[torch.nn.P
                 )
             places[param] = _place(param, entries[id(param)])
     return places
+
+
+def _sharded_state_dict(chunk: Any, metadata: dict[str, Any]) -> Any:
+    if not hasattr(chunk, "sharded_state_dict"):  # of plain torch modules: the same on every tensor-parallel rank
+        return sharded_state_dict_default(chunk, metadata=metadata)
+    accepted = inspect.signature(chunk.sharded_state_dict).parameters.values()
+    if any(parameter.name == "metadata" or parameter.kind == parameter.VAR_KEYWORD for parameter in accepted):
+        return chunk.sharded_state_dict(metadata=metadata)
+    return chunk.sharded_state_dict()
 
 
 def _refuse_grouped_experts(model_chunks: Sequence[torch.nn.Module]) -> None:

@@ -49,6 +49,10 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         ),
         "set use_megatron_fsdp=False and use_distributed_optimizer=True",
     ),
+    "torch's FSDP2": (
+        lambda config, ddp_config, model_config: hasattr(ddp_config, "reshard_after_forward"),
+        "set use_torch_fsdp2=False and use_distributed_optimizer=True (FSDP2 without Megatron: nemo_sr.AdamWSR)",
+    ),
     "optimizer CPU offload": (_flag("optimizer_cpu_offload"), "set optimizer_cpu_offload=False"),
     "optimizer CUDA graphs": (_flag("optimizer_cuda_graph"), "set optimizer_cuda_graph=False"),
     "the layer-wise optimizer": (

@@ -21,7 +21,7 @@ import torch
 from nemo_sr.noise import validate_seed
 from nemo_sr.options import ROUNDINGS
 
-_OPTIONS = ("sr_seed", "sr_exp_avg_rounding", "sr_exp_avg_sq_rounding")
+_OPTIONS = ("sr_seed", "sr_exp_avg_rounding", "sr_exp_avg_sq_rounding", "sr_grad_dtype")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from nemo_sr.megatron.substitution import adam_replaced
 
         given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
-        made = stack.enter_context(adam_replaced(grad_dtype=options.sr_grad_dtype, **given))
+        made = stack.enter_context(adam_replaced(**given))
         try:
             runpy.run_path(options.program, run_name="__main__")
         except SystemExit as end:

@@ -35,12 +35,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.utils.data import DataLoader
 
-from nemo_sr.megatron.cpu_platform import cpu_platform
+from nemo_sr.megatron.cpu_platform import cpu_platform, replace
 
 _LOOP = "megatron.training."
 
@@ -54,13 +53,27 @@ def megatron_lm_on_cpu() -> Iterator[None]:
     Raises:
         RuntimeError: as cpu_platform.
     """
-    with mock.patch.dict(os.environ, {"TORCHDYNAMO_DISABLE": "1"}), cpu_platform(), contextlib.ExitStack() as stack:
-        for name, stand_in in _cuda_stand_ins().items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
-        stack.enter_context(mock.patch.object(DataLoader, "__iter__", _keeping_rng_state(DataLoader.__iter__)))
+    with _without_dynamo(), cpu_platform(), contextlib.ExitStack() as stack:
+        replace(stack, torch.cuda, _cuda_stand_ins())
+        replace(stack, DataLoader, {"__iter__": _keeping_rng_state(DataLoader.__iter__)})
         if importlib.util.find_spec("megatron.training") is not None:
             _skip_compilers(stack)
         yield
+
+
+@contextlib.contextmanager
+def _without_dynamo() -> Iterator[None]:
+    # Read when torch._dynamo is imported, which Megatron-core does.
+    variable = "TORCHDYNAMO_DISABLE"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
 
 
 def _cuda_stand_ins() -> dict[str, Any]:
@@ -104,7 +117,7 @@ def _skip_compilers(stack: contextlib.ExitStack) -> None:
     from megatron.core.datasets import utils
     from megatron.legacy import fused_kernels
 
-    stack.enter_context(mock.patch.object(fused_kernels, "load"))
+    replace(stack, fused_kernels, {"load": lambda args: None})
     if importlib.util.find_spec("megatron.core.datasets.helpers_cpp") is None:
         built = [
             str(folder)
@@ -113,5 +126,5 @@ def _skip_compilers(stack: contextlib.ExitStack) -> None:
         ]
         if not built:
             return
-        stack.enter_context(mock.patch.object(datasets, "__path__", [*datasets.__path__, *built]))
-    stack.enter_context(mock.patch.object(utils, "compile_helpers"))
+        replace(stack, datasets, {"__path__": [*datasets.__path__, *built]})
+    replace(stack, utils, {"compile_helpers": lambda: None})

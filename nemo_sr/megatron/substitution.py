@@ -11,27 +11,26 @@ import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 
+from nemo_sr.megatron.cpu_platform import replace
 from nemo_sr.megatron.hooks import install
 from nemo_sr.megatron.refusals import refuse_unsupported
 
-GRAD_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _REPLACED = ("adam", "adamw_sr")
 
 
 @contextlib.contextmanager
-def adam_replaced(*, grad_dtype: str | None = None, **options: Any) -> Iterator[list[Any]]:
+def adam_replaced(**options: Any) -> Iterator[list[Any]]:
     """Inside the ``with`` block, get_megatron_optimizer makes adamw_sr where a program asks for ``optimizer="adam"``.
 
     It must be entered before the program imports that function. Every other of Megatron's optimizers is refused when it
     is made, whichever way it is made, so that no run trains with another unseen.
 
     Args:
-        grad_dtype: "bf16" or "fp32", for the gradient buffers; None: as the program's DDP configuration says.
-        **options: Attributes to set on the program's OptimizerConfig, as nemo_sr.megatron.factory reads them.
+        **options: Attributes to set on the program's OptimizerConfig, as nemo_sr.megatron.options has them.
+            ``sr_grad_dtype`` is set on its DistributedDataParallelConfig as well, when it wraps a model.
 
     Yields:
         The optimizers that have been made; the list grows.
@@ -46,15 +45,14 @@ def adam_replaced(*, grad_dtype: str | None = None, **options: Any) -> Iterator[
     from megatron.core.optimizer.optimizer import MegatronOptimizer
 
     made: list[Any] = []
-    with (
-        mock.patch.object(target, "get_megatron_optimizer", _replacing(target.get_megatron_optimizer, made, options)),
-        mock.patch.object(MegatronOptimizer, "__init__", _refusing_others(MegatronOptimizer.__init__)),
-        mock.patch.object(OptimizerConfig, "__post_init__", _refusing_early(OptimizerConfig.__post_init__)),
-        contextlib.ExitStack() as stack,
-    ):
-        if grad_dtype is not None:
-            building = _with_gradients_in(grad_dtype, DistributedDataParallel.__init__)
-            stack.enter_context(mock.patch.object(DistributedDataParallel, "__init__", building))
+    with contextlib.ExitStack() as stack:
+        building = _replacing(target.get_megatron_optimizer, made, options)
+        replace(stack, target, {"get_megatron_optimizer": building})
+        replace(stack, MegatronOptimizer, {"__init__": _refusing_others(MegatronOptimizer.__init__)})
+        replace(stack, OptimizerConfig, {"__post_init__": _refusing_early(OptimizerConfig.__post_init__)})
+        if "sr_grad_dtype" in options:
+            wrapping = _with_gradients_in(options["sr_grad_dtype"], DistributedDataParallel.__init__)
+            replace(stack, DistributedDataParallel, {"__init__": wrapping})
         yield made
 
 
@@ -133,7 +131,7 @@ def _with_gradients_in(grad_dtype: str, stock: Any) -> Any:
     @functools.wraps(stock)
     def initialize(*args: Any, **kwargs: Any) -> None:
         ddp_config = signature.bind(*args, **kwargs).arguments["ddp_config"]
-        ddp_config.grad_reduce_in_fp32 = GRAD_DTYPES[grad_dtype] == torch.float32
+        ddp_config.grad_reduce_in_fp32 = grad_dtype == "fp32"
         stock(*args, **kwargs)
 
     return initialize

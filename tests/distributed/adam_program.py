@@ -9,11 +9,25 @@ import json
 import sys
 
 import torch
+from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
+from rank_end import end_rank
 from tiny_gpt import build_model, digest, gathered, inject_gradients, set_weights, single_process, whole_shapes
 
+from nemo_sr.megatron.naming import place_parameters
+
 STEPS = 10
+
+
+class Plain(torch.nn.Linear):
+    """A model with a sharded_state_dict of its own, which takes no metadata."""
+
+    def __init__(self):
+        super().__init__(2, 2, bias=False)
+
+    def sharded_state_dict(self):
+        return {"anything": ShardedTensor.from_rank_offsets("own.name", self.weight)}
 
 
 def message(function, *args):
@@ -43,6 +57,10 @@ def main():
         inject_gradients(model, step)
         optimizer.step()
     weights = gathered(model, optimizer)
+    other_names = [
+        sorted(place.name for place in place_parameters([other]).values())
+        for other in (torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)), Plain())
+    ]
     expected = single_process(whole_shapes(model), steps=STEPS)[0]
     if torch.distributed.get_rank() == 0:
         found = {
@@ -50,6 +68,7 @@ def main():
             "name": __name__,
             "asked for": config.optimizer,
             "as expected": digest(weights) == expected,
+            "names of plain models": other_names,
             "gradients": str(next(model.parameters()).main_grad.dtype),
             "another optimizer": message(
                 Float16OptimizerWithFloat16Params, torch.optim.SGD(model.parameters()), config, None, None
@@ -58,7 +77,7 @@ def main():
         }
         with open(sys.argv[1], "w", encoding="utf-8") as file:
             json.dump(found, file)
-    torch.distributed.destroy_process_group()
+    end_rank()
 
 
 if __name__ == "__main__":

@@ -149,6 +149,7 @@ UNSUPPORTED = {
     "generalized tensor parallelism": (config(), {}),
     "a gradient norm of its own for the heads of multi-token prediction": (config(), {}),
     "Megatron-FSDP": (config(), {"use_megatron_fsdp": True}),
+    "torch's FSDP2": (config(), {"reshard_after_forward": True}),
     "optimizer CPU offload": (config(optimizer_cpu_offload=True), {}),
     "optimizer CUDA graphs": (with_attributes(config(), optimizer_cuda_graph=True), {}),
     "the layer-wise optimizer": (with_attributes(config(), use_layer_wise_distributed_optimizer=True), {}),

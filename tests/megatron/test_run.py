@@ -55,6 +55,7 @@ def test_a_program_that_asks_for_adam_trains_with_adamw_sr_to_the_bit(tmp_path):
         "name": "__main__",
         "asked for": "adam",
         "as expected": True,
+        "names of plain models": [["0.bias", "0.weight", "1.bias", "1.weight"], ["own.name"]],
         "gradients": "torch.bfloat16",
     }
     said = "takes the place of adam: seed 11, exp_avg stochastic, exp_avg_sq stochastic, gradients BF16"
@@ -144,7 +145,7 @@ def test_other_optimizers_are_refused_by_name(name):
 def test_the_replacement_leaves_with_its_block():
     owners = (target, MegatronOptimizer, DistributedDataParallel, OptimizerConfig)
     before = [dict(vars(owner)) for owner in owners]
-    with adam_replaced(grad_dtype="bf16"):
+    with adam_replaced(sr_grad_dtype="bf16"):
         assert [dict(vars(owner)) != then for owner, then in zip(owners, before, strict=True)] == [True] * 4
     nemo_sr.megatron.uninstall()
     assert [dict(vars(owner)) for owner in owners] == before
