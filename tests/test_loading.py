@@ -108,8 +108,9 @@ def test_loading_from_adamw_keeps_the_options_that_it_does_not_have():
     assert (group["lr"], group["seed"], group["exp_avg_rounding"]) == (0.5, 7, "stochastic")
     assert "fused" not in group
     l2 = torch.optim.Adam([nn.Parameter(initial())], weight_decay=0.1)
-    with pytest.raises(ValueError, match="decay is decoupled"):
-        optimizer.load_state_dict(l2.state_dict())
+    if "decoupled_weight_decay" in l2.defaults:  # torch 2.6 does not write which of the two it is
+        with pytest.raises(ValueError, match="decay is decoupled"):
+            optimizer.load_state_dict(l2.state_dict())
     with pytest.raises(ValueError, match="no AMSGrad"):
         optimizer.load_state_dict(torch.optim.AdamW([nn.Parameter(initial())], amsgrad=True).state_dict())
 
