@@ -21,6 +21,7 @@ from nemo_sr.training.convert_hf import export_checkpoint, import_folder  # noqa
 from nemo_sr.training.launch import free_port  # noqa: E402
 from nemo_sr.training.resume import find_start  # noqa: E402
 
+pytestmark = pytest.mark.slow
 STEPS = 10
 MODEL = ["model.architecture=gpt_neo", "model.window_size=8"]
 # The vocabulary gets 64 rows of padding, and with two tensor-parallel ranks 256.
