@@ -26,13 +26,14 @@ from nemo_sr.models.norms import local_block_spec
 from nemo_sr.models.padding import PaddedGPT
 
 
-def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype) -> Any:
+def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype, autocast: bool = False) -> Any:
     """Return Megatron-core's TransformerConfig for the ``model`` part of a configuration.
 
     Args:
         model: The keys of ``schema.ModelConfig``.
         on_cpu: Whether the weights are made on the CPU, without fused CUDA kernels.
         params_dtype: Type of the weights.
+        autocast: Whether matrix products take FP32 weights and activations as BF16; the others stay in FP32.
 
     Returns:
         The configuration for this rank's layers.
@@ -64,6 +65,8 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         bf16=half,
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
+        enable_autocast=autocast,
+        autocast_dtype=torch.bfloat16 if autocast else params_dtype,
         use_cpu_initialization=on_cpu,
         # The fused kernel knows of no window.
         masked_softmax_fusion=not on_cpu and window is None and _has_softmax_kernels(),

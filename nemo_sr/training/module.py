@@ -35,8 +35,8 @@ Batch = dict[str, torch.Tensor]
 class GPTModule(ModelPT):  # type: ignore[misc]
     """A GPT under Megatron-core's tensor, pipeline and data parallelism.
 
-    Bytes per parameter follow from ``optim.name`` (README). Weights are in BF16; the state of the optimizer is sharded
-    over the data-parallel ranks. Any layout that ``validate.check_layout`` lets through starts from the same weights.
+    Bytes per parameter follow from ``optim.name`` (README); the state of the optimizer is sharded over the
+    data-parallel ranks. Any layout that ``validate.check_layout`` lets through starts from the same weights.
 
     Args:
         config: The whole configuration.
@@ -73,7 +73,13 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         if len(self.chunks):
             return
         model = self.config.model
-        config = transformer_config(model, on_cpu=self.on_cpu, params_dtype=torch.bfloat16)
+        regime = find_regime(self.config.optim)
+        config = transformer_config(
+            model,
+            on_cpu=self.on_cpu,
+            params_dtype=torch.bfloat16 if regime.weights == "bf16" else torch.float32,
+            autocast=regime.autocast,
+        )
         config.finalize_model_grads_func = finalize_model_grads
         gpt = build_gpt(
             config,

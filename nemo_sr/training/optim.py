@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 import nemo_sr
 import nemo_sr.megatron
 from nemo_sr.training.nearest import AdamWBF16
-from nemo_sr.training.regimes import find_regime
+from nemo_sr.training.regimes import find_regime, scaled_rates
 
 
 def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, default_seed: int) -> Any:
@@ -30,23 +30,25 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
         default_seed: Seed of the rounding noise if ``optim.seed`` is null.
     """
     regime = find_regime(optim)
+    lr, decoupled_lr = scaled_rates(optim)
+    half = regime.weights == "bf16"
     config = OptimizerConfig(
         optimizer="adam",
-        lr=optim.lr,
+        lr=lr,
         min_lr=optim.sched.min_lr,
         # Always, so that embedding and output layer have groups of their own: a resumed run may then set, change or
         # drop optim.decoupled_lr.
-        decoupled_lr=optim.lr if optim.decoupled_lr is None else optim.decoupled_lr,
+        decoupled_lr=decoupled_lr,
         weight_decay=optim.weight_decay,
         adam_beta1=optim.betas[0],
         adam_beta2=optim.betas[1],
         adam_eps=optim.eps,
         clip_grad=clip_grad,
-        bf16=True,
-        params_dtype=torch.bfloat16,
+        bf16=half,
+        params_dtype=torch.bfloat16 if half else torch.float32,
         use_distributed_optimizer=True,
     )
-    if regime.master == "none":
+    if regime.has_own_optimizer:
         _without_master(config, optim, default_seed)
         return get_megatron_optimizer(config, chunks)
     return FiniteChainedOptimizer(get_megatron_optimizer(config, chunks).chained_optimizers)
@@ -112,8 +114,8 @@ def set_rates_(groups: list[dict[str, Any]], optim: DictConfig, lr: float) -> No
 
 def _decoupled_rate(optim: DictConfig, lr: float) -> float:
     """Return the rate of embedding and output layer: a line through (0, 0), (min_lr, decoupled_min_lr), (lr, ...)."""
-    high, low = optim.lr, optim.sched.min_lr
-    decoupled_high = high if optim.decoupled_lr is None else optim.decoupled_lr
+    low = optim.sched.min_lr
+    high, decoupled_high = scaled_rates(optim)
     if optim.decoupled_min_lr is None:
         return float(lr * (decoupled_high / high))
     if lr < low:
@@ -136,7 +138,8 @@ class TorchViewOfMegatron(torch.optim.Optimizer):
         # Optimizer.__init__ would refuse a group without parameters.
         self.megatron = megatron
         self.defaults: dict[str, Any] = {}
-        self.param_groups = [{"params": [], "lr": optim.lr, "initial_lr": optim.lr}]
+        lr = scaled_rates(optim)[0]
+        self.param_groups = [{"params": [], "lr": lr, "initial_lr": lr}]
         self.state = defaultdict(dict)  # Megatron-core moves and saves its own
         self.grad_norm = 0.0
         self.update_successful = True

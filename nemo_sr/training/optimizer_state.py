@@ -19,7 +19,8 @@ from nemo_sr.training.regimes import find_regime
 
 def describe_training(pl_module: Any) -> dict[str, Any]:
     """Return model and optimizer of a GPTModule for dist_checkpointing.save."""
-    return {VOCABULARY_KEY: pl_module.vocab_size, **_describe(pl_module, is_loading=False, masters=MASTER)}
+    masters = MASTER if find_regime(pl_module.config.optim).master != "none" else None
+    return {VOCABULARY_KEY: pl_module.vocab_size, **_describe(pl_module, is_loading=False, masters=masters)}
 
 
 def load_training(
@@ -44,7 +45,8 @@ def load_training(
         if alone:
             masters, wanted = None, {"model": pl_module.chunks[0].module.sharded_state_dict(), **others}
         else:
-            masters = find_masters(read_plan(checkpoint, files)) if _has_masters(pl_module) else None
+            has_masters = find_regime(pl_module.config.optim).master != "none"
+            masters = find_masters(read_plan(checkpoint, files)) if has_masters else None
             wanted = {**_describe(pl_module, is_loading=True, masters=masters), **others}
         check_checkpoint(wanted, checkpoint, vocab_size=pl_module.vocab_size)
         loaded = load_as_data(wanted, checkpoint, files)
@@ -53,9 +55,9 @@ def load_training(
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
     megatron = pl_module._optimizer.megatron
     if alone:
-        if _has_masters(pl_module):
+        if _has_stock_optimizer(pl_module):
             megatron.reload_model_params()
-    elif _has_masters(pl_module):
+    elif _has_stock_optimizer(pl_module):
         load_stock_state(megatron, loaded["optimizer"], masters=masters)
     else:
         megatron.load_state_dict(loaded["optimizer"])
@@ -65,12 +67,12 @@ def load_training(
 def _describe(pl_module: Any, *, is_loading: bool, masters: str | None) -> dict[str, Any]:
     model = pl_module.chunks[0].module.sharded_state_dict()
     megatron = pl_module._optimizer.megatron
-    if _has_masters(pl_module):
+    if _has_stock_optimizer(pl_module):
         optimizer = describe_stock_state(megatron, model, is_loading=is_loading, masters=masters)
     else:
         optimizer = megatron.sharded_state_dict(model, is_loading=is_loading, metadata=checkpoint_metadata())
     return {"model": model, "optimizer": optimizer}
 
 
-def _has_masters(pl_module: Any) -> bool:
-    return find_regime(pl_module.config.optim).master != "none"
+def _has_stock_optimizer(pl_module: Any) -> bool:
+    return not find_regime(pl_module.config.optim).has_own_optimizer

@@ -17,16 +17,27 @@ class Regime:
 
     name: str
     weights: str
+    """"bf16" or "fp32"."""
+
     grad_dtypes: tuple[str, ...]
     """The types in which gradients can be summed; the first is the default."""
 
     moments: str
     master: str
+    """"fp32" where there is a copy of the weights in it, else "none"."""
+
     label: str
     """The paper's name for it."""
 
+    autocast: bool = False
+    """Whether matrix products take FP32 weights and activations as BF16."""
+
     rounds_stochastically: bool = False
-    available: bool = True
+
+    @property
+    def has_own_optimizer(self) -> bool:
+        """Whether it steps BF16 weights without masters, which Megatron-core's own optimizers do not."""
+        return self.weights == "bf16" and self.master == "none"
 
 
 REGIMES = {
@@ -35,8 +46,8 @@ REGIMES = {
         Regime("adamw_sr", "bf16", ("bf16", "fp32"), "bf16", "none", "BF16+SR", rounds_stochastically=True),
         Regime("adamw_bf16", "bf16", ("bf16",), "bf16", "none", "BF16"),
         Regime("adamw", "bf16", ("fp32",), "fp32", "fp32", "(BF16, FP32) mixed precision, O2"),
-        Regime("adamw_amp", "fp32, autocast", ("fp32",), "fp32", "-", "mixed precision, O1", available=False),
-        Regime("adamw_fp32", "fp32", ("fp32",), "fp32", "-", "FP32", available=False),
+        Regime("adamw_amp", "fp32", ("fp32",), "fp32", "none", "mixed precision, O1", autocast=True),
+        Regime("adamw_fp32", "fp32", ("fp32",), "fp32", "none", "FP32"),
     )
 }
 
@@ -45,15 +56,12 @@ def find_regime(optim: DictConfig) -> Regime:
     """Return the regime of the ``optim`` part of a configuration, after checking the keys that depend on it.
 
     Raises:
-        ConfigError: the name is unknown or not available yet, or a key is set that this strategy does not have.
+        ConfigError: the name is unknown, or a key is set that this strategy does not have.
     """
-    known = ", ".join(name for name, regime in REGIMES.items() if regime.available)
     regime = REGIMES.get(optim.name)
     if regime is None:
-        raise ConfigError(f"optim.name must be one of {known}; it is '{optim.name}'. Set optim.name to one of them.")
-    if not regime.available:
         raise ConfigError(
-            f"optim.name must be one of {known}; '{optim.name}' ({regime.label}) is not available yet. Use one of them."
+            f"optim.name must be one of {', '.join(REGIMES)}; it is '{optim.name}'. Set optim.name to one of them."
         )
     if optim.grad_dtype not in (None, *regime.grad_dtypes):
         raise ConfigError(
@@ -74,13 +82,22 @@ def find_regime(optim: DictConfig) -> Regime:
     return regime
 
 
+def scaled_rates(optim: DictConfig) -> tuple[float, float]:
+    """Return the highest learning rate, and that of embedding and output layer, under ``optim.sr_lr_scale``.
+
+    The lowest rates are not scaled.
+    """
+    scale = optim.sr_lr_scale if find_regime(optim).rounds_stochastically else 1.0
+    return scale * optim.lr, scale * (optim.lr if optim.decoupled_lr is None else optim.decoupled_lr)
+
+
 def describe_regimes() -> str:
     """Return the strategies as a table for ``--help``."""
     rows = [("optim.name", "weights", "gradients", "moments", "master", "in the paper")]
     for regime in REGIMES.values():
-        label = regime.label if regime.available else f"{regime.label} (not available yet)"
+        weights = f"{regime.weights}, autocast" if regime.autocast else regime.weights
         rows.append(
-            (regime.name, regime.weights, " or ".join(regime.grad_dtypes), regime.moments, regime.master, label)
+            (regime.name, weights, " or ".join(regime.grad_dtypes), regime.moments, regime.master, regime.label)
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(

@@ -199,18 +199,24 @@ def _start_from_megatron(
 
 def describe_change(saved: str, present: str) -> list[str]:
     """Return what the user should know where one strategy goes on from another's checkpoint."""
-    masterless = [name for name in (saved, present) if REGIMES[name].master == "none"]
-    if saved == present or len(masterless) != 1:
-        return []
-    if present in masterless:
+    before, now = REGIMES[saved], REGIMES[present]
+    if before.has_own_optimizer == now.has_own_optimizer:
+        if before.weights == now.weights:
+            return []
+        return [f"From {saved} to {present}: weights were cast from {before.weights.upper()} to {now.weights.upper()}."]
+    if now.has_own_optimizer:
+        weights = (
+            "weights and" if before.weights == "fp32" else "the BF16 weights go on without their FP32 masters, and"
+        )
         return [
-            f"From {saved} to {present}: the BF16 weights go on without their FP32 masters, moments were cast to BF16 "
-            "(nearest). Stochastic rounding takes 2 to 4 times the maximum learning rate of mixed precision: raise "
-            "optim.lr, and keep optim.sched.min_lr."
+            f"From {saved} to {present}: {weights} moments were cast to BF16 (nearest). Stochastic rounding takes "
+            "2 to 4 times the maximum learning rate of mixed precision: raise optim.sr_lr_scale, and keep "
+            "optim.sched.min_lr."
         ]
+    made = "weights and" if now.weights == "fp32" else "FP32 masters were made of the BF16 weights, and"
     return [
-        f"From {saved} to {present}: FP32 masters were made of the BF16 weights, and moments cast to FP32. Mixed "
-        "precision takes a half to a quarter of the maximum learning rate of stochastic rounding: lower optim.lr."
+        f"From {saved} to {present}: {made} moments were cast to FP32. Mixed precision takes a half to a quarter of "
+        "the maximum learning rate of stochastic rounding: lower optim.lr."
     ]
 
 

@@ -217,7 +217,12 @@ class OptimConfig:
     """The strategy: weights, gradients, moments and master copy follow from it (``--help`` lists them)."""
 
     lr: float = MISSING
-    """Highest learning rate."""
+    """Highest learning rate; see sr_lr_scale."""
+
+    sr_lr_scale: float = 1.0
+    """With adamw_sr the highest learning rates are lr and decoupled_lr times this; the lowest stay. The paper advises 2
+    to 4. With another optim.name it has no effect, so that changing the name alone keeps the comparison fair.
+    (nemo_sr)"""
 
     decoupled_lr: Optional[float] = None
     """Highest learning rate of token embedding and output layer; it follows the schedule as lr does. null: lr."""

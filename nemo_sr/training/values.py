@@ -90,6 +90,7 @@ _RULES: dict[str, _Rule] = {
     # NumPy's generators, which order the data, take 32 bits.
     "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
     "optim.lr": _POSITIVE,
+    "optim.sr_lr_scale": _POSITIVE,
     "optim.decoupled_lr": _POSITIVE,
     "optim.decoupled_min_lr": _AT_LEAST_0,
     "optim.weight_decay": _AT_LEAST_0,

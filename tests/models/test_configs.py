@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.config import compose_config, find_conf
+from nemo_sr.training.regimes import scaled_rates
 
 CONF = find_conf()
 SIZES = {
@@ -46,7 +47,7 @@ def test_every_value_has_a_source(name):
     keys |= {"micro_batch_size", "global_batch_size"} | ({"window_size"} if name.startswith("gpt_neo") else set())
     assert set(model) == keys
     optim = OmegaConf.load(CONF / f"{name}.yaml").optim
-    assert set(optim) == {"lr", "betas", "eps", "weight_decay", "sched"}
+    assert set(optim) == {"lr", "sr_lr_scale", "betas", "eps", "weight_decay", "sched"}
     assert set(optim.sched) == {"name", "warmup_steps", "min_lr"}
 
 
@@ -62,14 +63,13 @@ def _unsourced(file):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sr_gets_two_to_four_times_the_learning_rate_of_mixed_precision_and_the_same_minimum(name):
-    optim = compose_config([f"--config-name={name}"]).optim
-    text = (CONF / f"{name}.yaml").read_text(encoding="utf-8")
-    (mixed,) = (float(found) for found in re.findall(r"optim\.name=adamw\)? optim\.lr=(\S+)", text))
-    assert 2 <= optim.lr / mixed <= 4
-    assert optim.sched.min_lr == pytest.approx(mixed / 10)
+    ours, mixed = (compose_config([f"--config-name={name}", f"optim.name={n}"]).optim for n in ("adamw_sr", "adamw"))
+    assert 2 <= scaled_rates(ours)[0] / scaled_rates(mixed)[0] <= 4
+    assert ours.sched.min_lr == mixed.sched.min_lr == pytest.approx(scaled_rates(mixed)[0] / 10)
 
 
 def test_the_350m_models_have_the_papers_learning_rates():
     for name in ("gpt2_350m", "gpt_neo_350m"):
-        assert compose_config([f"--config-name={name}"]).optim.lr == 7e-4
-        assert "optim.lr=3.0e-4" in (CONF / f"{name}.yaml").read_text(encoding="utf-8")
+        for optimizer, rate in {"adamw_sr": 7e-4, "adamw": 3e-4, "adamw_amp": 3e-4}.items():
+            optim = compose_config([f"--config-name={name}", f"optim.name={optimizer}"]).optim
+            assert scaled_rates(optim)[0] == pytest.approx(rate, rel=1e-6)

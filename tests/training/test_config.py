@@ -106,7 +106,10 @@ def test_model_optim_name_picks_the_strategy():
         (["model.optim.lrr=1"], r"'optim\.lrr' is none of them"),
         (["optmi.lr=1"], r"'optmi\.lr' is none of them\. Near it: optim\.lr\b"),
         (["optimizer=adamw"], r"'optimizer' is none of them\. Near it: optim\b"),
-        (["optim=adam_sr"], r"'adam_sr' is not there\. Use one of: adamw, adamw_bf16, adamw_sr, adamw_sr_paper"),
+        (
+            ["optim=adam_sr"],
+            r"'adam_sr' is not there\. Use one of: adamw, adamw_amp, adamw_bf16, adamw_fp32, adamw_sr, ",
+        ),
         (["--config-name=gpt_neo"], r"'gpt_neo' is not there\. Use one of: gpt2_350m, .*, gpt_tiny_cpu\.$"),
         (["trainer.max_steps=many"], r"'many' of type 'str' could not be converted to Integer"),
         (["data.splits_string=9,1"], r"""Write 'data\.splits_string="9,1"' for a text"""),
@@ -121,8 +124,7 @@ def test_what_hydra_refuses_is_reworded(words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["optim.name=adam"], "one of adamw_sr, adamw_bf16, adamw; it is 'adam'"),
-        (["optim.name=adamw_amp"], "not available yet"),
+        (["optim.name=adam"], "one of adamw_sr, adamw_bf16, adamw, adamw_amp, adamw_fp32; it is 'adam'"),
         (["optim.name=adamw", "optim.exp_avg_sq_rounding=nearest"], "belongs to optim.name=adamw_sr"),
         (["optim=adamw_sr_paper", "optim.name=adamw"], "belongs to optim.name=adamw_sr"),
         (["optim.name=adamw", "optim.grad_dtype=bf16"], "must be fp32 with optim.name=adamw; it is 'bf16'"),

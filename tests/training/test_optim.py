@@ -11,6 +11,7 @@ from nemo_sr.training import nearest
 from nemo_sr.training.config import compose_config
 from nemo_sr.training.nearest import AdamWBF16
 from nemo_sr.training.optim import TorchViewOfMegatron, mark_decoupled_, set_rates_
+from nemo_sr.training.regimes import scaled_rates
 from nemo_sr.training.values import SCHEDULES
 
 # The groups that megatron-core makes for matrices, for biases and norms, and for a decoupled embedding: 0.16 writes its
@@ -138,3 +139,15 @@ def test_the_bf16_baseline_loses_small_updates_and_sr_does_not():
     # A step of 2^-12 is a sixteenth of the spacing below 1: 256 of 4096 in the mean, standard error 15.5.
     assert moved[AdamWBF16] == 0
     assert 256 - 5 * 15.5 < moved[AdamWSR] < 256 + 5 * 15.5
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"), [("adamw_sr", 3.0), ("adamw", 1.0), ("adamw_bf16", 1.0), ("adamw_amp", 1.0)]
+)
+def test_only_adamw_sr_scales_the_highest_rates_and_never_the_lowest(name, scale):
+    optim = _optim(name=name, sr_lr_scale=3.0, decoupled_lr=4e-3, sched={"min_lr": 1e-4})
+    assert scaled_rates(optim) == pytest.approx((scale * 1e-3, scale * 4e-3))
+    groups = copy.deepcopy(GROUPS["0.15"])
+    assert _rates(groups, optim, scale * 1e-3)[2] == pytest.approx(scale * 4e-3)
+    optim.decoupled_min_lr = 2e-4
+    assert _rates(groups, optim, 1e-4)[2] == pytest.approx(2e-4)

@@ -21,6 +21,16 @@ CUTS = {
     "tp2": ["model.tensor_model_parallel_size=2", "model.sequence_parallel=true"],
     "pp2": ["model.pipeline_model_parallel_size=2"],
 }
+# optim.name: the types of weights, gradients, moments, masters, and of what matrix products take and give.
+BF16, FP32 = "torch.bfloat16", "torch.float32"
+STRATEGIES = {
+    "adamw": (BF16, FP32, FP32, [FP32], BF16),
+    "adamw_sr": (BF16, BF16, BF16, [], BF16),
+    "adamw_bf16": (BF16, BF16, BF16, [], BF16),
+    "adamw_amp": (FP32, FP32, FP32, [], BF16),
+    "adamw_fp32": (FP32, FP32, FP32, [], FP32),
+}
+CHANGES = [("adamw", "adamw_sr"), ("adamw_sr", "adamw"), ("adamw_sr", "adamw_fp32"), ("adamw_fp32", "adamw_sr")]
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 # With constant steps NeMo's CosineAnnealing gives all groups the first one's rate.
 DECOUPLED = [
@@ -143,7 +153,7 @@ def results(toy_prefix, tmp_path_factory):
         "tp2": [*overrides(toy_prefix, folder / "tp2", max_steps=40), "model.tensor_model_parallel_size=2"],
         "pp2": [*overrides(toy_prefix, folder / "pp2", max_steps=40), "model.pipeline_model_parallel_size=2"],
     }
-    for name in ("adamw", "adamw_sr", "adamw_bf16"):
+    for name in STRATEGIES:
         words = [*DROPOUT, *DECOUPLED, f"optim.name={name}", "optim.weight_decay=0.125"]
         whole, stopped = (overrides(toy_prefix, folder / f"{name}_{kind}", max_steps=10) for kind in ("a", "b"))
         jobs[f"{name} whole"] = [*whole, *words]
@@ -154,14 +164,19 @@ def results(toy_prefix, tmp_path_factory):
         jobs[f"{name} whole"] = [*whole, *DROPOUT, *words]
         jobs[f"{name} stopped"] = [*stopped, *DROPOUT, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *DROPOUT, *words]
-    for name in ("adamw", "adamw_sr"):
+    for name in ("adamw_amp", "adamw_fp32"):
+        for cut, words in CUTS.items():
+            one = overrides(toy_prefix, folder / f"{name}_{cut}", max_steps=10)
+            jobs[f"{name} {cut}"] = [*one, *words, f"optim.name={name}"]
+        jobs[f"{name} dp2"] = [*overrides(toy_prefix, folder / f"{name}_dp2", max_steps=10), f"optim.name={name}"]
+    for name in ("adamw", "adamw_sr", "adamw_fp32"):
         moved = [*overrides(toy_prefix, folder / f"{name}_moved", max_steps=40), f"optim.name={name}"]
         jobs[f"{name} moves"] = [*moved, "trainer.stop_after_steps=20"]
         jobs[f"{name} moved"] = [*moved, "model.tensor_model_parallel_size=2", "trainer.stop_after_steps=30"]
-    for old, new in (("adamw", "adamw_sr"), ("adamw_sr", "adamw")):
+    for old, new in CHANGES:
         source = folder / f"{old}_moved" / "checkpoints" / checkpoint_name(20)
         words = [f"optim.name={new}", f"exp_manager.resume_from_checkpoint={source}", "trainer.stop_after_steps=30"]
-        jobs[f"{new} from {old}"] = [*overrides(toy_prefix, folder / f"{new}_from", max_steps=40), *words]
+        jobs[f"{new} from {old}"] = [*overrides(toy_prefix, folder / f"{new}_from_{old}", max_steps=40), *words]
     # The last one: it leaves its process groups behind.
     diverging = ["optim.name=adamw", "optim.lr=1e30", "trainer.max_skipped_steps=3"]
     jobs["diverged"] = [*overrides(toy_prefix, folder / "diverged", max_steps=20), *diverging]
@@ -188,7 +203,28 @@ def test_layouts_end_with_equal_losses(results):
     assert max(first) - min(first) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamw_sr", "adamw_bf16", *CUTS])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_keeps_the_types_that_its_name_says(results, name):
+    *kinds, masters, products = STRATEGIES[name]
+    assert results[f"{name} whole"]["types"] == {
+        **{kind: [dtype] for kind, dtype in zip(("weights", "gradients", "moments"), kinds, strict=True)},
+        "masters": masters,
+        "products": [products],
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw_amp", "adamw_fp32"])
+def test_fp32_weights_train_alike_in_every_layout(results, name):
+    losses = [results[f"{name} {layout}"]["losses"] for layout in ("dp2", *CUTS)]
+    assert losses[0]["10"] < losses[0]["1"] - 0.2
+    for other in losses[1:]:
+        # Without autocast nothing is rounded to BF16.
+        assert other == pytest.approx(losses[0], abs=2e-5 if name == "adamw_fp32" else 2e-3)
+    types = [results[f"{name} {layout}"]["types"] for layout in ("dp2", *CUTS)]
+    assert all(one == types[0] for one in types)
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *CUTS])
 def test_a_strategy_resumes_to_the_bit(results, name):
     whole, stopped, resumed = (results[f"{name} {kind}"] for kind in ("whole", "stopped", "resumed"))
     assert stopped["weights"] != whole["weights"]
@@ -207,10 +243,10 @@ def test_a_run_goes_on_under_another_layout(results, name):
     assert moved["21"] < moves["20"] + 0.1 < moves["1"] - 0.1
 
 
-@pytest.mark.parametrize(("old", "new"), [("adamw", "adamw_sr"), ("adamw_sr", "adamw")])
+@pytest.mark.parametrize(("old", "new"), CHANGES)
 def test_a_new_run_goes_on_from_another_strategys_checkpoint(results, old, new):
     before, after = results[f"{old} moves"]["losses"], results[f"{new} from {old}"]
-    assert after["optimizer_class"] == {"adamw": "AdamW", "adamw_sr": "AdamWSR"}[new]
+    assert after["optimizer_class"] == ("AdamWSR" if new == "adamw_sr" else "AdamW")
     assert [min(after["losses"], key=int), max(after["losses"], key=int)] == ["21", "30"]
     assert after["losses"]["21"] < before["20"] + 0.1 < before["1"] - 0.1
 
@@ -223,9 +259,10 @@ def test_a_run_that_diverges_skips_and_stops(results):
 
 
 def test_each_strategy_has_its_own_optimizer(results):
-    classes = {name: results[f"{name} whole"]["optimizer_class"] for name in ("adamw", "adamw_sr", "adamw_bf16")}
-    assert classes == {"adamw": "AdamW", "adamw_sr": "AdamWSR", "adamw_bf16": "AdamWBF16"}
-    assert len({results[f"{name} whole"]["weights"] for name in classes}) == 3
+    classes = {name: results[f"{name} whole"]["optimizer_class"] for name in STRATEGIES}
+    own = {"adamw_sr": "AdamWSR", "adamw_bf16": "AdamWBF16"}
+    assert classes == {name: own.get(name, "AdamW") for name in STRATEGIES}
+    assert len({results[f"{name} whole"]["weights"] for name in classes}) == len(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw_sr"])
@@ -242,7 +279,7 @@ def test_biases_and_norms_do_not_decay(results, name, start, step):
     }
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamw_sr", "adamw_bf16"])
+@pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize(("start", "steps"), [("whole", range(1, 11)), ("resumed", range(6, 11))])
 def test_token_embedding_and_output_layer_have_a_rate_of_their_own(results, name, start, steps):
     found = results[f"{name} {start}"]

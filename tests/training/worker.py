@@ -17,6 +17,7 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 from lightning.pytorch.callbacks import Callback  # noqa: E402
+from live_tensors import ProductTypes, types_held  # noqa: E402
 
 from nemo_sr.training.config import compose_config  # noqa: E402
 from nemo_sr.training.launch import detect_launch  # noqa: E402
@@ -33,6 +34,7 @@ RECORDED = (
     "optimizer_class",
     "error",
     "finite",
+    "types",
 )
 WATCHED = (
     "linear_fc1.bias",
@@ -57,9 +59,19 @@ class Recorder(Callback):
         self.optimizer_class = ""
         self.error = ""
         self.finite = None
+        self.types = {}
+        self._products = None
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if not self.types:
+            self._products = ProductTypes()
+            self._products.__enter__()
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         step = trainer.global_step
+        if not self.types:
+            self._products.__exit__(None, None, None)
+            self.types = {**types_held(pl_module), "products": sorted(self._products.seen)}
         self.losses[step] = float(trainer.callback_metrics["reduced_train_loss"])
         self.learning_rates[step] = float(trainer.callback_metrics["lr"])
         if not self.decays:
