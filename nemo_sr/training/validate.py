@@ -104,6 +104,12 @@ def check_layout(config: DictConfig) -> None:
             f"model.encoder_seq_length must be a multiple of model.tensor_model_parallel_size with "
             f"model.sequence_parallel=true; they are {model.encoder_seq_length} and {tp}. Change one of them."
         )
+    if model.sequence_parallel and find_regime(config.optim).autocast:
+        raise ConfigError(
+            f"model.sequence_parallel must be false with optim.name={config.optim.name}: Megatron-core's layers reduce "
+            "BF16 gradients into FP32 buffers under autocast, which fails; it is true. Set "
+            "model.sequence_parallel=false, or choose another strategy."
+        )
     ffn = model.ffn_hidden_size
     if ffn is not None and ffn % tp:
         raise ConfigError(

@@ -126,6 +126,10 @@ def test_what_hydra_refuses_is_reworded(words, message):
     [
         (["optim.name=adam"], "one of adamw_sr, adamw_bf16, adamw, adamw_amp, adamw_fp32; it is 'adam'"),
         (["optim.name=adamw", "optim.exp_avg_sq_rounding=nearest"], "belongs to optim.name=adamw_sr"),
+        (
+            ["optim.name=adamw_amp", "model.tensor_model_parallel_size=2", "model.sequence_parallel=true"],
+            "must be false with optim.name=adamw_amp",
+        ),
         (["optim=adamw_sr_paper", "optim.name=adamw"], "belongs to optim.name=adamw_sr"),
         (["optim.name=adamw", "optim.grad_dtype=bf16"], "must be fp32 with optim.name=adamw; it is 'bf16'"),
         (["optim.exp_avg_rounding=up"], "must be nearest or stochastic; it is 'up'"),

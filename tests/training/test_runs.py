@@ -167,7 +167,7 @@ def results(toy_prefix, tmp_path_factory):
     for name in ("adamw_amp", "adamw_fp32"):
         for cut, words in CUTS.items():
             one = overrides(toy_prefix, folder / f"{name}_{cut}", max_steps=10)
-            jobs[f"{name} {cut}"] = [*one, *words, f"optim.name={name}"]
+            jobs[f"{name} {cut}"] = [*one, words[0], f"optim.name={name}"]  # O1 has no sequence parallelism
         jobs[f"{name} dp2"] = [*overrides(toy_prefix, folder / f"{name}_dp2", max_steps=10), f"optim.name={name}"]
     for name in ("adamw", "adamw_sr", "adamw_fp32"):
         moved = [*overrides(toy_prefix, folder / f"{name}_moved", max_steps=40), f"optim.name={name}"]
