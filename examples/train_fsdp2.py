@@ -179,6 +179,7 @@ def main() -> None:
             raise SystemExit(f"rank {dist.get_rank()}: {differ} tensors differ between the run and its repetition")
         if dist.get_rank() == 0:
             print(f"resumed at step {first}: the same bits in all weights and moments", flush=True)
+    dist.barrier()  # what comes last holds no tensor of Python's, which gloo's threads could not free at the exit
     dist.destroy_process_group()
 
 

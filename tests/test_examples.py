@@ -98,6 +98,7 @@ def read_checkpoint(folder):
     return entries(torch.load(file, weights_only=True), ())
 
 
+@pytest.mark.slow
 def test_fsdp2_resumes_in_shards_and_in_replicas(prefix, tmp_path):
     command = [ROOT / "examples/train_fsdp2.py", "--data", prefix, *FEW, "--checkpoints"]
     result = run(*command, tmp_path / "shards", "--check", ranks=2)
@@ -117,6 +118,7 @@ def test_fsdp2_resumes_in_shards_and_in_replicas(prefix, tmp_path):
         assert same, path
 
 
+@pytest.mark.slow
 def test_hugging_faces_trainer_resumes_and_keeps_replicas_equal(prefix, tmp_path):
     pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate, which is not installed")
     command = [ROOT / "examples/train_hf_trainer.py", "--data", prefix, *FEW, "--checkpoints", tmp_path / "checkpoints"]

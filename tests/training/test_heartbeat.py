@@ -87,6 +87,7 @@ def test_a_stopped_rank_ends_the_run(toy_prefix, tmp_path, stopped):
     assert f"not heard of for {TIMEOUT} s" in message
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_ends_the_run(toy_prefix, tmp_path):
     words = [*overrides(toy_prefix, tmp_path / "run", max_steps=50), f"trainer.heartbeat_timeout={TIMEOUT}"]
     done = run_python(Path(__file__).with_name("hanging.py"), *words, torchrun=2)

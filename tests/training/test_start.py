@@ -242,7 +242,7 @@ def test_a_new_run_starts_from_a_checkpoint_of_megatrons(run, tmp_path):
     start = find_start(config)
     assert (start.step, start.consumed_samples, start.checkpoint) == (0, 0, tmp_path)
     assert not start.keeps_random_state
-    assert "raise optim.lr" in start.notes[1]
+    assert "raise optim.sr_lr_scale" in start.notes[1]
 
 
 def test_another_layout_leaves_the_random_states_out_and_says_so(run):
