@@ -87,7 +87,7 @@ def scaled_rates(optim: DictConfig) -> tuple[float, float]:
 
     The lowest rates are not scaled.
     """
-    scale = optim.sr_lr_scale if find_regime(optim).rounds_stochastically else 1.0
+    scale = optim.sr_lr_scale if REGIMES[optim.name].rounds_stochastically else 1.0
     return scale * optim.lr, scale * (optim.lr if optim.decoupled_lr is None else optim.decoupled_lr)
 
 
