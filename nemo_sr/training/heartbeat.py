@@ -20,12 +20,13 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
+from megatron.core import parallel_state
 
 # Code that does nothing but wait for other ranks.
 _WAITING = ("torch.distributed", "megatron.core.distributed", "megatron.core.pipeline_parallel.p2p_communication")
@@ -57,6 +58,9 @@ class Beat:
     """The line its main thread is at."""
 
     host: str
+
+    collectives: dict[str, int] = field(default_factory=dict)
+    """Collectives it has entered, by group of ranks."""
 
 
 class Judge:
@@ -97,11 +101,44 @@ class Judge:
         stuck = [rank for rank, since in self._progress.items() if now - since > self._timeout]
         if not stuck:
             return None
-        # The others wait for those that do not wait, or for those that are behind.
-        culprits = [rank for rank in stuck if not beats[rank].waits] or stuck
+        ahead = _find_ahead(beats)
+        suspects = [rank for rank, beat in enumerate(beats) if rank not in ahead and not beat.waits]
+        culprits = [rank for rank in stuck if rank in suspects]
+        if not culprits:
+            # They wait. The one that they wait for may have been seen to go on a little later than they.
+            if len(stuck) < len(beats) and now - min(self._progress.values()) <= 2 * self._timeout:
+                return None
+            culprits = suspects or [rank for rank in stuck if rank not in ahead] or stuck
         least = min(beats[rank].progress for rank in culprits)
         culprits = [rank for rank in culprits if beats[rank].progress == least]
         return f"{_enumerate(culprits, beats)}: no progress for {self._timeout:g} s"
+
+
+def _find_ahead(beats: Sequence[Beat]) -> set[int]:
+    """Return the ranks that have entered a collective which another rank of the group has not entered."""
+    fewest: dict[str, int] = {}
+    for beat in beats:
+        for group, count in beat.collectives.items():
+            fewest[group] = min(count, fewest.get(group, count))
+    return {
+        rank
+        for rank, beat in enumerate(beats)
+        if any(count > fewest[group] for group, count in beat.collectives.items())
+    }
+
+
+def _count_collectives() -> dict[str, int]:
+    """Return how many collectives this rank has entered in each of its groups.
+
+    Groups of pipeline stages are left out: sends and receives count there too, and stages differ in how many they have.
+    """
+    pipeline = parallel_state.get_pipeline_model_parallel_group(check_initialized=False)
+    counts: dict[str, int] = {}
+    for group in list(dist.distributed_c10d._world.pg_map):
+        with contextlib.suppress(RuntimeError):  # a backend that does not count
+            if group.size() > 1 and group is not pipeline:
+                counts[str(group.group_name)] = group._get_sequence_number_for_group()  # type: ignore[attr-defined]
+    return counts
 
 
 def _enumerate(ranks: list[int], beats: Sequence[Beat]) -> str:
@@ -203,7 +240,8 @@ class Watch:
             waits = frame.f_globals.get("__name__", "").startswith(_WAITING)
             code = frame.f_code
             where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
-        return Beat(self._sign, self._progress, self._step, self._busy, waits, where, socket.gethostname())
+        host = socket.gethostname()
+        return Beat(self._sign, self._progress, self._step, self._busy, waits, where, host, _count_collectives())
 
     def _end(self, verdict: str, *, speaks: bool) -> NoReturn:
         if self._rank == 0:

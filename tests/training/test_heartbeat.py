@@ -17,8 +17,8 @@ from nemo_sr.training.heartbeat import Beat, Judge
 TIMEOUT = 6
 
 
-def beat(sign, progress=0, *, busy="", waits=False):
-    return Beat(sign, progress, step=3, busy=busy, waits=waits, where="a.py:1 (f)", host="here")
+def beat(sign, progress=0, *, busy="", waits=False, **collectives):
+    return Beat(sign, progress, 3, busy, waits, "a.py:1 (f)", "here", collectives)
 
 
 def judge(rounds, timeout=10.0, interval=2.0):
@@ -49,6 +49,30 @@ def test_of_ranks_that_look_alike_the_one_behind_is_at_fault():
     assert judge(rounds)[1].startswith("rank 1 on")
     rounds = [[beat(i, 5, waits=True), beat(i, 5, waits=True)] for i in range(30)]
     assert judge(rounds)[1].startswith("rank 0 on here, step 3, at a.py:1 (f); rank 1 on")
+
+
+def test_a_rank_that_waits_is_not_taken_for_the_one_it_waits_for():
+    # Rank 1 was seen to go on one round later than rank 0, which has been waiting since.
+    rounds = [[beat(i, 5, waits=True), beat(i, min(i, 1))] for i in range(30)]
+    when, verdict = judge(rounds)
+    assert verdict.startswith("rank 1 on")
+    assert when == 2 + 12
+    # It goes on all the time and never comes.
+    rounds = [[beat(i, 5, waits=True), beat(i, i)] for i in range(30)]
+    when, verdict = judge(rounds)
+    assert verdict.startswith("rank 1 on")
+    assert when == 2 * 10 + 2
+    # One that only waits too: the run ends all the same.
+    rounds = [[beat(i, 5, waits=True), beat(i, i, waits=True)] for i in range(30)]
+    assert judge(rounds)[1].startswith("rank 0 on")
+
+
+def test_the_rank_that_has_not_entered_the_collective_is_the_one_at_fault():
+    # On a GPU the main threads may be anywhere. Rank 3 waits for 2 in one group, and 2 for 1 in another.
+    counts = [{"a": 7}, {"b": 3}, {"a": 6, "b": 4}, {"a": 7}]
+    for late in range(4):  # whoever was seen to go on last
+        rounds = [[beat(i, min(i, int(rank == late)), **counts[rank]) for rank in range(4)] for i in range(30)]
+        assert judge(rounds)[1].startswith("rank 1 on here, step 3, at a.py:1 (f): no progress")
 
 
 def test_a_busy_rank_and_a_process_that_was_itself_stopped_are_let_off():
@@ -87,7 +111,6 @@ def test_a_stopped_rank_ends_the_run(toy_prefix, tmp_path, stopped):
     assert f"not heard of for {TIMEOUT} s" in message
 
 
-@pytest.mark.slow
 def test_a_rank_that_hangs_ends_the_run(toy_prefix, tmp_path):
     words = [*overrides(toy_prefix, tmp_path / "run", max_steps=50), f"trainer.heartbeat_timeout={TIMEOUT}"]
     done = run_python(Path(__file__).with_name("hanging.py"), *words, torchrun=2)
