@@ -16,15 +16,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from nemo_sr.data.vocabulary import read_vocab_size
 
 __all__ = ["check_prefix", "read_vocab_size", "write_documents"]
 
-_MAGIC = b"MMIDIDX\x00\x00"
-_HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype code, number of sequences, number of document boundaries
-_ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # dtype code -> bytes per token
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+"""Magic, version, code of the type of ids, number of sequences, number of document boundaries."""
+ITEM_TYPES = {
+    code: np.dtype(name)
+    for code, name in enumerate(("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"), start=1)
+}
+"""Code -> type of ids."""
 
 _MAKE = "Make the data with scripts/preprocess_wikipedia.py"
 
@@ -97,37 +103,38 @@ def check_prefix(prefix: Path | str) -> None:
 def _check_contents(prefix: str, idx_size: int, bin_size: int) -> None:
     path = prefix + ".idx"
     with open(path, "rb") as file:
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size or header[:9] != _MAGIC:
+        header = file.read(HEADER.size)
+        if len(header) < HEADER.size or header[:9] != MAGIC:
             raise ValueError(
                 f"an index must begin with Megatron's MMIDIDX header; {path} begins with {header[:9]!r}. {_MAKE}."
             )
-        _, version, code, num_sequences, num_bounds = _HEADER.unpack(header)
-        if version != 1 or code not in _ITEM_SIZES:
+        _, version, code, num_sequences, num_bounds = HEADER.unpack(header)
+        if version != 1 or code not in ITEM_TYPES:
             raise ValueError(
                 f"an index must have version 1 and a token type in 1 to 8; {path} has {version} and {code}. {_MAKE}."
             )
         if num_sequences < 1 or num_bounds < 2:
             raise ValueError(f"an index must hold at least one document; {path} holds none. {_MAKE}.")
         # Per sequence a length (4 bytes) and an offset (8), per boundary 8; multimodal data add a byte a sequence.
-        expected = _HEADER.size + 12 * num_sequences + 8 * num_bounds
+        expected = HEADER.size + 12 * num_sequences + 8 * num_bounds
         if idx_size not in (expected, expected + num_sequences):
             raise ValueError(
                 f"{path} must have {expected} bytes for its {num_sequences} sequences; it has {idx_size}: cut off, or "
                 f"of another format. {_MAKE} anew."
             )
-        (last_length,) = _read_at(file, "<i", _HEADER.size + 4 * (num_sequences - 1))
-        (last_offset,) = _read_at(file, "<q", _HEADER.size + 12 * num_sequences - 8)
+        (last_length,) = _read_at(file, "<i", HEADER.size + 4 * (num_sequences - 1))
+        (last_offset,) = _read_at(file, "<q", HEADER.size + 12 * num_sequences - 8)
         (last_bound,) = _read_at(file, "<q", expected - 8)
     if last_bound != num_sequences:
         raise ValueError(
             f"the last document of {path} must end at its last sequence, {num_sequences}; it ends at {last_bound}. "
             f"{_MAKE} anew."
         )
-    if bin_size != last_offset + last_length * _ITEM_SIZES[code]:
+    end = last_offset + last_length * ITEM_TYPES[code].itemsize
+    if bin_size != end:
         raise ValueError(
-            f"{prefix}.bin must have the {last_offset + last_length * _ITEM_SIZES[code]} bytes that {path} describes; "
-            f"it has {bin_size}: the two are not of one run, or one is cut off. {_MAKE} anew."
+            f"{prefix}.bin must have the {end} bytes that {path} describes; it has {bin_size}: the two are not of one "
+            f"run, or one is cut off. {_MAKE} anew."
         )
 
 
