@@ -26,7 +26,16 @@ VENVS = ROOT / ".venvs"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- made by `make compat` -->\n", "<!-- end -->\n"
 HEAD = "| row | Python | torch | megatron-core | tests | result | on |\n|---|---|---|---|---|---|---|\n"
-TOOLS = ["pytest>=8", "pytest-timeout", "hypothesis>=6", "expecttest", "numpy", "psutil>=5.9", "hydra-core>=1.3.2"]
+TOOLS = [
+    "pytest>=8",
+    "pytest-timeout",
+    "hypothesis>=6",
+    "expecttest",
+    "numpy",
+    "psutil>=5.9",
+    "hydra-core>=1.3.2",
+    "einops",
+]
 # Versions that a row chooses itself, or that follow from those.
 CHOSEN = re.compile(r"(torch|triton|numpy|megatron-core|(nvidia|cuda)-\S+)==")
 LIMIT_S = 3600

@@ -115,9 +115,11 @@ def _asked_by_loop() -> bool:
 def _skip_compilers(stack: contextlib.ExitStack) -> None:
     from megatron.core import datasets
     from megatron.core.datasets import utils
-    from megatron.legacy import fused_kernels
 
-    replace(stack, fused_kernels, {"load": lambda args: None})
+    if importlib.util.find_spec("megatron.legacy") is not None:  # not in the wheels from 0.19 on
+        from megatron.legacy import fused_kernels
+
+        replace(stack, fused_kernels, {"load": lambda args: None})
     if importlib.util.find_spec("megatron.core.datasets.helpers_cpp") is None:
         built = [
             str(folder)
