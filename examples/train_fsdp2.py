@@ -179,7 +179,8 @@ def main() -> None:
             raise SystemExit(f"rank {dist.get_rank()}: {differ} tensors differ between the run and its repetition")
         if dist.get_rank() == 0:
             print(f"resumed at step {first}: the same bits in all weights and moments", flush=True)
-    dist.barrier()  # what comes last holds no tensor of Python's, which gloo's threads could not free at the exit
+    # gloo's threads need Python's lock to free what they summed last; who destroys a group holds it and waits for them.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -167,6 +167,7 @@ def main() -> None:
         check_replicas(model.named_parameters())
         if rank == 0:
             print(f"the replicas of {world} ranks hold the same bits", flush=True)
+        dist.barrier()  # see train_fsdp2.py
         dist.destroy_process_group()
 
 

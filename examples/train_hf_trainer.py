@@ -157,6 +157,7 @@ def main() -> None:
         if trainer.is_world_process_zero():
             print(f"resumed from {first.name}: the same bits in all weights and moments", flush=True)
     if dist.is_initialized():
+        dist.barrier()  # see train_fsdp2.py
         dist.destroy_process_group()
 
 

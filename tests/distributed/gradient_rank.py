@@ -14,6 +14,7 @@ from megatron_cases import load, save
 from rank_end import end_rank
 
 import nemo_sr.megatron
+from nemo_sr.megatron.versions import is_since
 from nemo_sr.replicas import ReplicaError
 
 LAYOUTS = {
@@ -329,22 +330,23 @@ def treatment(gpt, directory):
             "drifted": drifted(gpt, name, layout),
         }
     if "tp2" in found:
-        for name, layout in LAYOUTS[2].items():
-            found[name]["multipliers"] = with_multipliers(gpt, layout, {}, f"{directory}/{name}", "fully_reshardable")
-        found["tp2"]["multipliers replicated"] = with_multipliers(
-            gpt, {"tp": 2}, {"distributed": False}, f"{directory}/replicated", "fully_reshardable"
-        )
         found["tp2"]["accumulated"] = {
             kind: accumulated(gpt, {"tp": 2, **options}) for kind, options in GRAD_DTYPES.items()
         }
+    two = {"instances": 2}
     if "dp4" in found:
-        two = {"instances": 2}
         found["two instances"] = {
             "norms": {kind: norms(gpt, two, options) for kind, options in GRAD_DTYPES.items()},
             "skipped": skipped(gpt, two, {}),
             "injected": injected(gpt, two, {}),
-            "multipliers": with_multipliers(gpt, two, {}, f"{directory}/instances", "fully_reshardable"),
         }
+    if is_since("0.16"):  # overrides of parameter groups
+        for name, layout in ({"two instances": two} if "dp4" in found else LAYOUTS[2]).items():
+            found[name]["multipliers"] = with_multipliers(gpt, layout, {}, f"{directory}/{name}", "fully_reshardable")
+        if "tp2" in found:
+            found["tp2"]["multipliers replicated"] = with_multipliers(
+                gpt, {"tp": 2}, {"distributed": False}, f"{directory}/replicated", "fully_reshardable"
+            )
     return found
 
 

@@ -11,9 +11,10 @@ import torch.distributed as dist
 def end_rank():
     """Leave the process group and end with status 0, without Python's own shutdown.
 
-    destroy_process_group() does not join gloo's threads. One that still holds the last reference to a tensor asks for
-    Python's lock; while Python shuts down that ends the thread inside a destructor, and the process with SIGABRT
-    ("terminate called without an active exception").
+    A thread of gloo's that frees the last reference to a tensor asks for Python's lock. Whoever destroys a process
+    group holds that lock and waits for the group's threads; where a cache still has the group, that is Python's own
+    shutdown, which ends such a thread inside a destructor, and the process with SIGABRT ("terminate called without an
+    active exception"). In the barrier, which is without tensors, the lock is free.
     """
     dist.barrier()
     dist.destroy_process_group()

@@ -8,6 +8,8 @@ import pytest
 import torch
 from gloo_ranks import run_ranks
 
+from lines import OVERRIDES
+
 SCRIPT = Path(__file__).with_name("gradient_rank.py")
 LAYOUTS = ["dp2", "tp2", "pp2", "dp4", "tp2pp2", "dp2tp2"]
 EXPERTS = ["ep2", "tp2ep2", "dp2ep2", "dp2tp2ep2"]
@@ -57,6 +59,7 @@ def test_micro_batches_are_summed_in_the_buffers_type(found, kind):
     assert found["tp2"]["accumulated"][kind]
 
 
+@OVERRIDES
 @pytest.mark.parametrize(
     ("layout", "case"),
     [
