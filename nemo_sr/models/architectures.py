@@ -43,6 +43,20 @@ class Architecture:
             )
 
 
+def check_transformer_engine(*, on_cpu: bool, is_installed: bool) -> None:
+    """Check that ``model.transformer_engine=true`` can be had.
+
+    Raises:
+        RuntimeError: it cannot.
+    """
+    if on_cpu or not is_installed:
+        raise RuntimeError(
+            "model.transformer_engine must be false or null without a GPU or without the package transformer_engine; "
+            f"it is true and {'the accelerator is the CPU' if on_cpu else 'the package is not installed'}. Set "
+            "model.transformer_engine=false for Megatron-core's own layers."
+        )
+
+
 ARCHITECTURES = {
     "gpt2": Architecture("gpt2", has_qkv_bias=True, softmax_scale=None, window_size=None, needs=(0, 14)),
     "gpt_neo": Architecture("gpt_neo", has_qkv_bias=False, softmax_scale=1.0, window_size=256, needs=(0, 15)),

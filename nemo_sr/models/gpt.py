@@ -21,7 +21,7 @@ from megatron.core.transformer.spec_utils import build_module
 from megatron.core.transformer.transformer_config import TransformerConfig
 from omegaconf import DictConfig
 
-from nemo_sr.models.architectures import ARCHITECTURES
+from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.models.norms import local_block_spec
 from nemo_sr.models.padding import PaddedGPT
 
@@ -123,12 +123,8 @@ def build_gpt(
         RuntimeError: Transformer Engine was asked for and is not there.
     """
     use_te = HAVE_TE and not on_cpu if model.transformer_engine is None else model.transformer_engine
-    if use_te and (on_cpu or not HAVE_TE):
-        raise RuntimeError(
-            "model.transformer_engine=true needs a GPU and the package transformer_engine; "
-            f"{'the accelerator is the CPU' if on_cpu else 'the package is not installed'}. "
-            "Set model.transformer_engine=false for Megatron-core's own layers."
-        )
+    if use_te:
+        check_transformer_engine(on_cpu=on_cpu, is_installed=HAVE_TE)
     spec = get_gpt_layer_with_transformer_engine_spec() if use_te else local_block_spec(config, on_cpu=on_cpu)
     config.perform_initialization = is_initialized
     gpt = PaddedGPT(

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import argparse
-import difflib
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,10 +14,14 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
+from nemo_sr.training.keys import schema_keys
+from nemo_sr.training.rewording import reword, unknown_choice, unknown_key
 from nemo_sr.training.schema import PretrainConfig
 
 DEFAULT_CONFIG = "gpt_tiny_cpu"
@@ -50,6 +53,7 @@ def find_conf() -> Path:
     )
 
 
+@functools.cache
 def register_schema() -> None:
     """Give Hydra the schema under the name that the primary configurations list among their defaults."""
     ConfigStore.instance().store(name=SCHEMA, node=PretrainConfig)
@@ -89,79 +93,44 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
         folders = [own, conf] if (own / f"{name.removesuffix('.yaml')}.yaml").is_file() else [conf, own]
     more = [f"hydra.searchpath=[file://{folder}]" for folder in folders[1:]]
     register_schema()
-    known = set(_known_keys())
     # A composition may run inside another one's Hydra (a test, a notebook): leave that as it was.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
+        _check_choices(args.overrides, conf)
         with initialize_config_dir(str(folders[0]), version_base=None):
-            config = compose(name, overrides=[*args.overrides, *more])
-        added = [key for key in _flatten(config) if key not in known]  # Hydra lets + add what the schema does not have
+            composed = compose(name, overrides=[*args.overrides, *more])
+        added = [key for key in _flatten(composed) if key not in schema_keys()]  # Hydra lets + add them
         if added:
-            raise ConfigError(_unknown_key(added[0], conf))
-        missing = sorted(OmegaConf.missing_keys(config))
+            raise ConfigError(unknown_key(added[0], conf))
+        # One's own file may have left the schema out.
+        config = DictConfig(OmegaConf.merge(OmegaConf.structured(PretrainConfig), composed))
+        missing = [key for key in schema_keys() if OmegaConf.is_missing(*_parent(config, key))]
         if missing:
             raise ConfigError(f"These keys need a value and have none: {', '.join(missing)}. Give each as key=value.")
         OmegaConf.resolve(config)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_reword(error, args, conf)) from None
+    except YAMLError as error:
+        raise ConfigError(f"A configuration must be YAML; {' '.join(str(error).split())}. Correct it.") from None
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(reword(error, args.overrides, name, conf)) from None
     finally:
         GlobalHydra.instance().hydra = outer
-    return DictConfig(config)
+    return config
 
 
-def _reword(error: Exception, args: argparse.Namespace, conf: Path) -> str:
-    # Hydra wraps OmegaConf's error, which alone says what is wrong.
-    messages = [str(error)]
-    cause = error.__cause__ or error.__context__
-    while cause is not None:
-        messages.append(str(cause))
-        cause = cause.__cause__ or cause.__context__
-    text = "\n".join(messages)
-    for override in args.overrides:
-        key = re.split(r"[=@]", override.lstrip("+~"), maxsplit=1)[0]
-        leaf = key.rpartition(".")[2]
-        if re.search(rf"(Key|Could not (find|override|append|delete)).*'?{re.escape(leaf)}'?", text) and (
-            key not in _known_keys() and key not in _groups(conf)
-        ):
-            return _unknown_key(key, conf)
-    if "Cannot find primary config" in text:
-        known = sorted(path.stem for path in conf.glob("*.yaml"))
-        return (
-            f"--config-name must name a file in {conf}; '{args.config_name}' is not there. "
-            f"Use one of: {', '.join(known)}."
-        )
-    if match := re.search(r"Could not find '?([\w/]+)/([\w.-]+)'?", text):
-        group, choice = match[1], match[2]
-        known = sorted(path.stem for path in (conf / group).glob("*.yaml"))
-        return (
-            f"'{group}=...' takes a file of {conf / group}; '{choice}' is not there. "
-            f"Use one of: {', '.join(known) or 'none: there is no such folder'}."
-        )
-    if "Ambiguous value for argument" in text:
-        key, _, value = text.partition("'")[2].partition("'")[0].partition("=")
-        return (
-            f"A value that holds commas must be in quotes that the shell leaves in place; '{key}={value}' has none. "
-            f"Write '{key}=\"{value}\"' for a text, '{key}=[{value}]' for a list."
-        )
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (
-        f"The command line does not make a configuration: {lines[-1] if len(lines) == 1 else ' | '.join(lines[:3])}. "
-        "Overrides are key=value, without spaces around '='; quote values that hold commas or brackets."
-    )
+def _check_choices(overrides: Sequence[str], conf: Path) -> None:
+    """Refuse numbers and lists as a group's choice, on which Hydra fails."""
+    for override in OverridesParser.create().parse_overrides(overrides=list(overrides)):
+        group, value = override.key_or_group, override.value()
+        if not override.is_delete() and (conf / group).is_dir() and not isinstance(value, str | dict):
+            raise ConfigError(unknown_choice(group, str(override.input_line).partition("=")[2], conf))
 
 
-def _unknown_key(key: str, conf: Path) -> str:
-    near = _near(key, _known_keys() if "." in key else [*_known_keys(), *_groups(conf)])
-    hint = f"Near it: {', '.join(near)}. " if near else ""
-    return (
-        f"A configuration has the keys of nemo_sr/training/schema.py; '{key}' is none of them. "
-        f"{hint}Correct the key; --help lists the common ones, --cfg job prints them all."
-    )
-
-
-def _known_keys() -> list[str]:
-    return list(_flatten(OmegaConf.structured(PretrainConfig)))
+def _parent(config: DictConfig, key: str) -> tuple[DictConfig, str]:
+    group, _, leaf = key.rpartition(".")
+    return (OmegaConf.select(config, group) if group else config), leaf
 
 
 def _flatten(node: Any, prefix: str = "") -> Iterator[str]:
@@ -172,14 +141,3 @@ def _flatten(node: Any, prefix: str = "") -> Iterator[str]:
             child = node[key]
             if isinstance(child, DictConfig):
                 yield from _flatten(child, f"{name}.")
-
-
-def _groups(conf: Path) -> list[str]:
-    return [path.name for path in conf.iterdir() if path.is_dir()] if conf.is_dir() else []
-
-
-def _near(key: str, known: Sequence[str]) -> list[str]:
-    near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
-    leaf = key.rpartition(".")[2]
-    same_leaf = [name for name in known if name.rpartition(".")[2] == leaf]
-    return list(dict.fromkeys([*near, *same_leaf]))[:4]

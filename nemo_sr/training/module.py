@@ -18,13 +18,12 @@ from megatron.core.distributed import (
 )
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from nemo.core import ModelPT
-from nemo.core.optim import prepare_lr_scheduler
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
 from nemo_sr.training.nonfinite import find_nonfinite_gradients
-from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer
+from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer, build_schedule
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.tokenizer import pad_vocab_size
@@ -117,10 +116,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             default_seed=config.model.seed,
         )
         self._optimizer = optimizer = TorchViewOfMegatron(megatron, config.optim)
-        sched = {**config.optim.sched, "max_steps": config.trainer.max_steps}
-        if sched["name"] != "CosineAnnealing":
-            del sched["constant_steps"]  # 0, see validate; only that one takes it
-        self._scheduler = prepare_lr_scheduler(optimizer, sched)
+        self._scheduler = build_schedule(optimizer, config.optim.sched, config.trainer.max_steps)
         return [optimizer], [self._scheduler]
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:

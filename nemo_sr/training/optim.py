@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, get_megatron_optimizer
-from nemo.core.optim import get_optimizer
+from nemo.core.optim import get_optimizer, prepare_lr_scheduler
 from omegaconf import DictConfig
 
 import nemo_sr
@@ -29,6 +29,14 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
         clip_grad: Largest global norm of the gradients; 0 for none.
         default_seed: Seed of the rounding noise if ``optim.seed`` is null.
     """
+    optimizer = get_megatron_optimizer(optimizer_config(optim, clip_grad=clip_grad, default_seed=default_seed), chunks)
+    if find_regime(optim).has_own_optimizer:
+        return optimizer
+    return FiniteChainedOptimizer(optimizer.chained_optimizers)
+
+
+def optimizer_config(optim: DictConfig, *, clip_grad: float, default_seed: int) -> OptimizerConfig:
+    """Return Megatron-core's options for ``optim.name``; the arguments are those of :func:`build_optimizer`."""
     regime = find_regime(optim)
     lr, decoupled_lr = scaled_rates(optim)
     half = regime.weights == "bf16"
@@ -50,8 +58,22 @@ def build_optimizer(optim: DictConfig, chunks: list[Any], *, clip_grad: float, d
     )
     if regime.has_own_optimizer:
         _without_master(config, optim, default_seed)
-        return get_megatron_optimizer(config, chunks)
-    return FiniteChainedOptimizer(get_megatron_optimizer(config, chunks).chained_optimizers)
+    return config
+
+
+def build_schedule(optimizer: torch.optim.Optimizer, sched: DictConfig, max_steps: int) -> dict[str, Any]:
+    """Return NeMo's learning rate schedule, as Lightning takes it.
+
+    Args:
+        optimizer: What it steers, its groups at their highest rate.
+        sched: The keys of ``schema.SchedConfig``.
+        max_steps: Steps that it spans.
+    """
+    options = {**sched, "max_steps": max_steps}
+    if sched.name != "CosineAnnealing":
+        del options["constant_steps"]  # 0, see validate; only that one takes it
+    scheduled: dict[str, Any] = prepare_lr_scheduler(optimizer, options)
+    return scheduled
 
 
 class FiniteChainedOptimizer(ChainedOptimizer):  # type: ignore[misc]

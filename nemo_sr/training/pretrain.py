@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from nemo_sr.replicas import ReplicaError
@@ -24,40 +25,12 @@ from nemo_sr.training.config import (
     register_schema,
     rewrite_argv,
 )
+from nemo_sr.training.guidance import help_text, show_config
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
-from nemo_sr.training.regimes import describe_regimes
 from nemo_sr.training.resume import Start, find_start, find_unaltered_start
 from nemo_sr.training.run_folder import SaveError
 from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import check_config, check_packages, tokenizer_files
-
-_HELP = """\
-usage: pretrain_gpt.py [--config-name=NAME] [key=value ...]
-
-Pretrains a GPT with NeMo, Lightning and Megatron-core. Starting the same run again resumes it.
-
-  python scripts/pretrain_gpt.py                                       {default}, two processes on the CPU
-  python scripts/pretrain_gpt.py --config-name=gpt_neo_350m optim.name=adamw_sr data.data_prefix=PREFIX
-  torchrun --nproc_per_node=8 scripts/pretrain_gpt.py --config-name=gpt_neo_350m trainer.devices=8
-  srun python scripts/pretrain_gpt.py trainer.num_nodes=4 trainer.devices=8
-
-configurations (--config-name): {configs}
-groups (group=choice):
-{groups}
-strategies:
-{regimes}
-
-common keys (key=value; model.optim.X means optim.X):
-  trainer.accelerator=cpu|gpu  trainer.devices=N  trainer.num_nodes=N  trainer.max_steps=N  trainer.stop_after_steps=N
-  model.tensor_model_parallel_size=N  model.pipeline_model_parallel_size=N
-  model.micro_batch_size=N  model.global_batch_size=N  model.seed=N
-  optim.lr=X  optim.weight_decay=X  optim.sched.warmup_steps=N  optim.sched.min_lr=X
-  data.data_prefix=PATH  'data.splits_string="980,20,0"'  model.tokenizer.vocab_file=V  model.tokenizer.merge_file=M
-  exp_manager.name=NAME  exp_manager.explicit_log_dir=DIR
-
---cfg job     print the whole configuration, overrides applied, and exit
---config-dir  a folder of your own configurations
-"""
 
 
 def main() -> None:
@@ -68,15 +41,17 @@ def main() -> None:
     """
     launch = detect_launch(os.environ)
     sys.argv[1:] = argv = rewrite_argv(sys.argv[1:])
-    if {"-h", "--help"} & set(argv):
-        print(_help_text())  # noqa: T201
+    words = get_args_parser().parse_args(argv)
+    if words.help:
+        print(help_text())  # noqa: T201
         return
     start = None
-    informs_only = any(
-        word.split("=")[0] in ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version") for word in argv
-    )
+    informs_only = bool(words.info or words.hydra_help or words.cfg)
     try:
         config = compose_config(argv)
+        if words.cfg == "job":
+            print(show_config(config, words.package))  # noqa: T201
+            return
         if not informs_only:
             check_launch(launch, config.trainer)
             check_config(config)
@@ -283,19 +258,6 @@ def _quieten() -> None:
 
     for name in ("lightning.pytorch", "lightning.fabric", "torch.distributed", "nv_one_logger", "tensorboard"):
         logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def _help_text() -> str:
-    conf = find_conf()
-    groups = sorted(path for path in conf.iterdir() if path.is_dir())
-    return _HELP.format(
-        default=DEFAULT_CONFIG,
-        configs=", ".join(sorted(path.stem for path in conf.glob("*.yaml"))),
-        groups="\n".join(
-            f"  {group.name:8} {', '.join(sorted(path.stem for path in group.glob('*.yaml')))}" for group in groups
-        ),
-        regimes=describe_regimes(),
-    )
 
 
 if __name__ == "__main__":

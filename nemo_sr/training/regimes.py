@@ -74,11 +74,6 @@ def find_regime(optim: DictConfig) -> Regime:
                 f"optim.{key} belongs to optim.name=adamw_sr; it is {optim[key]} and optim.name is {optim.name}. "
                 f"Set optim.{key}=null, or choose the strategy as a whole with optim={optim.name}."
             )
-    for key in ("exp_avg_rounding", "exp_avg_sq_rounding"):
-        if optim[key] not in (None, "nearest", "stochastic"):
-            raise ConfigError(
-                f"optim.{key} must be nearest or stochastic; it is '{optim[key]}'. Set it to one of them or to null."
-            )
     return regime
 
 

@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import math
+import os
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from omegaconf import DictConfig
 
 from nemo_sr.data.indexed import check_prefix
 from nemo_sr.megatron.versions import is_since
-from nemo_sr.models.architectures import ARCHITECTURES
+from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
@@ -26,11 +30,14 @@ def check_config(config: DictConfig) -> None:
     Raises:
         ConfigError: naming the key, the values and what to do.
     """
-    find_regime(config.optim)
     check_values(config)
-    _check_schedule(config.optim, config.trainer.max_steps)
+    find_regime(config.optim)
+    check_schedule(config.optim, config.trainer.max_steps)
     check_layout(config)
     _check_devices(config.trainer)
+    _check_transformer_engine(config)
+    _check_folder("exp_manager.explicit_log_dir", config.exp_manager.explicit_log_dir)
+    _check_folder("data.index_mapping_dir", config.data.index_mapping_dir)
     check_data(config.data, config.model)
 
 
@@ -96,8 +103,8 @@ def check_layout(config: DictConfig) -> None:
         )
     if model.sequence_parallel and tp == 1:
         raise ConfigError(
-            "model.sequence_parallel=true needs model.tensor_model_parallel_size of 2 or more, whose ranks share each "
-            "sequence; it is 1. Change one of them."
+            "model.sequence_parallel must be false unless tensor-parallel ranks share each sequence; it is true and "
+            "model.tensor_model_parallel_size=1. Change one of them."
         )
     if model.sequence_parallel and model.encoder_seq_length % tp:
         raise ConfigError(
@@ -139,9 +146,10 @@ def check_data(data: DictConfig, model: DictConfig) -> None:
     Raises:
         ConfigError: naming the first file that is not as it should be.
     """
+    paths, _ = prefixes(data.data_prefix)
     try:
-        for prefix in prefixes(data.data_prefix)[0]:
-            check_prefix(prefix)
+        for path in paths:
+            check_prefix(path)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(f"data.data_prefix: {error}") from None
     GPT2BPETokenizer(**tokenizer_files(data, model))
@@ -155,13 +163,15 @@ def prefixes(data_prefix: Any) -> tuple[list[str], list[float] | None]:
     """
     if isinstance(data_prefix, str):
         return [data_prefix], None
-    items = list(data_prefix)
+    items = list(data_prefix) if isinstance(data_prefix, Sequence) else []
     if items and all(isinstance(item, str) and not _is_number(item) for item in items):
         return items, None
     weights, paths = items[0::2], items[1::2]
-    if not items or len(items) % 2 or not all(_is_number(weight) for weight in weights):
+    weighs = all(_is_number(weight) and 0 < float(weight) < math.inf for weight in weights)
+    if not items or len(items) % 2 or not weighs:
         raise ConfigError(
-            f"data.data_prefix must be a path, a list of paths, or weights and paths in turn; it is {items}. "
+            "data.data_prefix must be a path, a list of paths, or weights above 0 and paths in turn; it is "
+            f"{data_prefix}. "
             "Write for example data.data_prefix=[0.3,/data/a,0.7,/data/b]."
         )
     return [str(path) for path in paths], [float(weight) for weight in weights]
@@ -184,7 +194,12 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _check_schedule(optim: DictConfig, max_steps: int) -> None:
+def check_schedule(optim: DictConfig, max_steps: int) -> None:
+    """Check that learning rates and phases of the schedule fit each other and the run.
+
+    Raises:
+        ConfigError: naming the keys that do not.
+    """
     sched = optim.sched
     decoupled = "lr" if optim.decoupled_lr is None else "decoupled_lr"
     for low_key, low, key in (
@@ -218,4 +233,30 @@ def _check_devices(trainer: DictConfig) -> None:
             f"trainer.accelerator=gpu needs trainer.devices={trainer.devices} visible GPUs on this node; torch "
             f"{torch.__version__} sees {visible}. Set trainer.devices to at most that, check CUDA_VISIBLE_DEVICES and "
             "that torch is built for CUDA, or set trainer.accelerator=cpu."
+        )
+
+
+def _check_transformer_engine(config: DictConfig) -> None:
+    if not config.model.transformer_engine:
+        return
+    is_installed = importlib.util.find_spec("transformer_engine") is not None
+    try:
+        check_transformer_engine(on_cpu=config.trainer.accelerator == "cpu", is_installed=is_installed)
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_folder(key: str, folder: str | None) -> None:
+    """Check that a folder can be made and written into; it may be there already."""
+    if folder is None:
+        return
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise ConfigError(f"{key} must be a folder; it is {folder}, and {there} is a file. Give another.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{key} must be a folder that can be written; it is {folder}, and {there} cannot. Give another, or change "
+            "its permissions."
         )

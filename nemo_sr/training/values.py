@@ -12,8 +12,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.models.architectures import ARCHITECTURES
+from nemo_sr.options import ROUNDINGS
 from nemo_sr.training.config import ConfigError
-from nemo_sr.training.schema import PretrainConfig
+from nemo_sr.training.keys import schema_keys
+from nemo_sr.training.regimes import REGIMES
 
 SCHEDULES = (
     "CosineAnnealing",
@@ -31,15 +33,18 @@ which gives every parameter group the first one's rate (PolynomialDecayAnnealing
 
 _SHARE = r"\s*(\d+\.?\d*|\.\d+)\s*"
 
-_Rule = tuple[str, Callable[[Any], bool]]
+Rule = tuple[str, Callable[[Any], bool]]
 
-_AT_LEAST_1: _Rule = ("at least 1", lambda value: value >= 1)
-_AT_LEAST_0: _Rule = ("at least 0", lambda value: 0 <= value < math.inf)
-_POSITIVE: _Rule = ("above 0", lambda value: 0 < value < math.inf)
-_DROPOUT: _Rule = ("at least 0 and below 1", lambda value: 0 <= value < 1)
+_AT_LEAST_1: Rule = ("at least 1", lambda value: value >= 1)
+_AT_LEAST_0: Rule = ("at least 0", lambda value: 0 <= value < math.inf)
+_POSITIVE: Rule = ("above 0", lambda value: 0 < value < math.inf)
+_DROPOUT: Rule = ("at least 0 and below 1", lambda value: 0 <= value < 1)
+_NOT_EMPTY: Rule = ("not empty", lambda value: value.strip() != "")
+_ANYTHING: Rule = ("anything", lambda value: True)
+_TOO_LARGE = 1 << 31  # for whatever has a unit: NumPy's and Megatron-core's counters are of 32 or 64 bits
 
 
-def _one_of(*choices: str) -> _Rule:
+def _one_of(*choices: str) -> Rule:
     return (f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
@@ -48,7 +53,7 @@ def _are_shares(text: str) -> bool:
     return has_form and re.search("[1-9]", text) is not None
 
 
-_RULES: dict[str, _Rule] = {
+RULES: dict[str, Rule] = {
     "trainer.accelerator": _one_of("cpu", "gpu"),
     "trainer.devices": _AT_LEAST_1,
     "trainer.num_nodes": _AT_LEAST_1,
@@ -61,6 +66,9 @@ _RULES: dict[str, _Rule] = {
     "trainer.log_every_n_steps": _AT_LEAST_1,
     "trainer.check_replicas_every_n_steps": _AT_LEAST_1,
     "trainer.gradient_clip_val": _AT_LEAST_0,
+    "exp_manager.name": _NOT_EMPTY,
+    "exp_manager.explicit_log_dir": _NOT_EMPTY,
+    "exp_manager.resume_from_checkpoint": _NOT_EMPTY,
     "exp_manager.checkpoint_callback_params.every_n_train_steps": _AT_LEAST_1,
     "exp_manager.checkpoint_callback_params.save_top_k": (
         "at least 0, or -1 for all",
@@ -77,6 +85,7 @@ _RULES: dict[str, _Rule] = {
     "model.num_attention_heads": _AT_LEAST_1,
     "model.ffn_hidden_size": _AT_LEAST_1,
     "model.encoder_seq_length": _AT_LEAST_1,
+    "model.max_position_embeddings": _AT_LEAST_1,
     "model.hidden_dropout": _DROPOUT,
     "model.attention_dropout": _DROPOUT,
     "model.layernorm_epsilon": _POSITIVE,
@@ -89,6 +98,9 @@ _RULES: dict[str, _Rule] = {
     "model.activations_checkpoint_granularity": _one_of("selective", "full"),
     # NumPy's generators, which order the data, take 32 bits.
     "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
+    "model.tokenizer.vocab_file": _NOT_EMPTY,
+    "model.tokenizer.merge_file": _NOT_EMPTY,
+    "optim.name": _one_of(*REGIMES),
     "optim.lr": _POSITIVE,
     "optim.sr_lr_scale": _POSITIVE,
     "optim.decoupled_lr": _POSITIVE,
@@ -99,6 +111,9 @@ _RULES: dict[str, _Rule] = {
         lambda value: len(value) == 2 and all(0 <= beta < 1 for beta in value),
     ),
     "optim.eps": _AT_LEAST_0,
+    "optim.grad_dtype": _one_of("bf16", "fp32"),
+    "optim.exp_avg_rounding": _one_of(*ROUNDINGS),
+    "optim.exp_avg_sq_rounding": _one_of(*ROUNDINGS),
     "optim.seed": ("at least 0 and below 2**64", lambda value: 0 <= value < 1 << 64),
     "optim.sched.name": _one_of(*SCHEDULES),
     "optim.sched.warmup_steps": _AT_LEAST_0,
@@ -108,8 +123,10 @@ _RULES: dict[str, _Rule] = {
         "up to three shares, at least 0 each and not all 0, like 980,20,0",
         _are_shares,
     ),
+    "data.index_mapping_dir": _NOT_EMPTY,
     "data.num_workers": _AT_LEAST_0,
 }
+"""What a key's value must be beyond its type, in words that follow "must be", and whether a value is."""
 
 
 def check_values(config: DictConfig) -> None:
@@ -118,17 +135,15 @@ def check_values(config: DictConfig) -> None:
     Raises:
         ConfigError: naming the key, what it may be, what it is and its default.
     """
-    defaults = OmegaConf.structured(PretrainConfig)
-    for key, (requirement, holds) in _RULES.items():
-        value = OmegaConf.select(config, key)
-        if value is None or holds(value):
+    for key in schema_keys().values():
+        value = OmegaConf.select(config, key.name)
+        if value is None:
             continue
+        requirement, holds = RULES.get(key.name, _ANYTHING)
+        if holds(value):
+            if key.unit is None or value < _TOO_LARGE:
+                continue
+            requirement = "below 2**31"
         shown = list(value) if OmegaConf.is_list(value) else f"'{value}'" if isinstance(value, str) else value
-        default = None if OmegaConf.is_missing(*_parent(defaults, key)) else OmegaConf.select(defaults, key)
-        hint = "" if default is None else f" (the default is {default})"
-        raise ConfigError(f"{key} must be {requirement}; it is {shown}. Give {key} another value{hint}.")
-
-
-def _parent(config: DictConfig, key: str) -> tuple[DictConfig, str]:
-    group, _, leaf = key.rpartition(".")
-    return OmegaConf.select(config, group), leaf
+        hint = "" if key.default is None else f" (the default is {key.default})"
+        raise ConfigError(f"{key.name} must be {requirement}; it is {shown}. Give {key.name} another value{hint}.")
