@@ -12,8 +12,13 @@ from typing import Any
 import torch
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
+from nemo_sr.megatron.versions import is_since
 
 FORMAT = "fully_reshardable"
+SHARDING_TYPE = "distrib_optim_sharding_type"
+_SHARDING_TYPES = ("dp_reshardable", FORMAT) if is_since("0.15") else (FORMAT,)
+# What Megatron takes where nothing is said, and what NeMo 2.4 and 2.5 ask for.
+_REPLACED = (None, "fully_sharded_model_space", "dp_zero_gather_scatter")
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # What Megatron tells groups apart by; from 0.19 on by their learning rates too, which a resumed run may change.
 _IDENTITY = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")
@@ -25,10 +30,43 @@ def checkpoint_metadata() -> dict[str, Any]:
     It chooses ``fully_reshardable``. For adamw_sr that is 6 bytes a parameter on disk (the model's 2, and 4 for the
     moments), loads to the bit in any layout, with the distributed optimizer or without, and gathers nothing.
     Megatron's ``dp_reshardable`` works too, but loads in the same tensor and pipeline layout only, and Megatron refuses
-    it where a rank's part of a bucket is nothing but padding. Megatron's default without metadata does not work.
+    it where a rank's part of a bucket is nothing but padding.
     """
     # A parameter's keys must not depend on how many optimizers there are (experts have one of their own).
-    return {"distrib_optim_sharding_type": FORMAT, "chained_optim_avoid_prefix": True}
+    return {SHARDING_TYPE: FORMAT, "chained_optim_avoid_prefix": True}
+
+
+def choose_format(metadata: Mapping[str, Any] | None, sharding_type: str | None = None) -> dict[str, Any]:
+    """Return the metadata that a sharded state dict is made with.
+
+    A program that does not know of adamw_sr may ask for an older form of Megatron's, or for none. It gets that of
+    :func:`checkpoint_metadata` instead, for saving and loading alike, and a warning.
+
+    Args:
+        metadata: As the program passes it. ``distrib_optim_sharding_type`` is "fully_reshardable", "dp_reshardable"
+            (from megatron-core 0.15 on), or one that is replaced: "fully_sharded_model_space",
+            "dp_zero_gather_scatter", or none.
+        sharding_type: The older place for that type; it wins.
+
+    Raises:
+        ValueError: another sharding type.
+    """
+    given = {**(metadata or {})}
+    asked = sharding_type or given.get(SHARDING_TYPE)
+    if asked in _SHARDING_TYPES:
+        return {**given, SHARDING_TYPE: asked}
+    if asked not in _REPLACED:
+        raise ValueError(
+            f"{SHARDING_TYPE} must be one of {', '.join(_SHARDING_TYPES)}; got {asked!r}. "
+            "Pass metadata=nemo_sr.megatron.checkpoint_metadata()."
+        )
+    if torch.distributed.get_rank() == 0:
+        warnings.warn(
+            f"{SHARDING_TYPE} should be one of {', '.join(_SHARDING_TYPES)}; the program asks for {asked!r}. The state "
+            f"of adamw_sr is saved and loaded as {FORMAT} instead, which loads in every layout.",
+            stacklevel=2,
+        )
+    return {**checkpoint_metadata(), **given, SHARDING_TYPE: FORMAT}
 
 
 class CheckpointedState:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from megatron.core.optimizer.optimizer import ChainedOptimizer
 from megatron.core.transformer.module import param_is_not_shared
 
 # Elements that are converted to FP64 at a time: 32 MiB.
@@ -88,7 +87,3 @@ def _grads_for_norm(part: Any) -> Iterator[Any]:
 def _scale_next_step(part: Any, norm: float, max_norm: float) -> None:
     if not getattr(part, "is_stub_optimizer", False):
         part.optimizer.grad_scale = min(1.0, max_norm / (norm + 1e-6))
-
-
-class SRChainedOptimizer(FoldedClipping, ChainedOptimizer):  # type: ignore[misc]
-    """What get_megatron_optimizer returns for ``adamw_sr``: Megatron's chain, its clipping folded into the step."""

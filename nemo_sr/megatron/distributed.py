@@ -12,13 +12,19 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.tensor_parallel import copy_tensor_model_parallel_attributes
 
 from nemo_sr.megatron.boxes import HeldState
-from nemo_sr.megatron.checkpoint import FORMAT, MOMENTS, CheckpointedState, initialize_states
+from nemo_sr.megatron.checkpoint import (
+    FORMAT,
+    MOMENTS,
+    SHARDING_TYPE,
+    CheckpointedState,
+    choose_format,
+    initialize_states,
+)
 from nemo_sr.megatron.clipping import FoldedClipping
 from nemo_sr.megatron.naming import ParameterPlace
 from nemo_sr.megatron.versions import is_since
 from nemo_sr.megatron.whole import copy_whole_, gather_whole_, make_whole
 
-SHARDING_TYPES = ("dp_reshardable", FORMAT) if is_since("0.15") else (FORMAT,)
 # Rank-dependent names of a group's parameters, in the checkpoint beside the group's options.
 _NAMES = "nemo_sr_names"
 
@@ -108,23 +114,15 @@ class SRDistributedOptimizer(FoldedClipping, CheckpointedState, DistributedOptim
             model_sharded_state_dict: The model's sharded state dict.
             is_loading: Whether to load into it, which makes room for the moments first.
             sharding_type: Deprecated by Megatron; metadata says it.
-            metadata: ``distrib_optim_sharding_type`` is "fully_reshardable" (see checkpoint_metadata) or
-                "dp_reshardable".
+            metadata: As :func:`nemo_sr.megatron.checkpoint.choose_format` takes it.
 
         Raises:
-            ValueError: another sharding type, or none.
+            ValueError: a sharding type that adamw_sr neither has nor replaces.
         """
-        chosen = sharding_type or (metadata or {}).get("distrib_optim_sharding_type")
-        if chosen not in SHARDING_TYPES:
-            raise ValueError(
-                f"distrib_optim_sharding_type must be one of {', '.join(SHARDING_TYPES)}; got {chosen!r}. "
-                "Pass metadata=nemo_sr.megatron.checkpoint_metadata()."
-            )
-        if chosen == FORMAT:
+        metadata = choose_format(metadata, sharding_type)
+        if metadata[SHARDING_TYPE] == FORMAT:
             return self._sharded_state(model_sharded_state_dict, is_loading)
-        state: dict[str, Any] = super().sharded_state_dict(
-            model_sharded_state_dict, is_loading, metadata={**(metadata or {}), "distrib_optim_sharding_type": chosen}
-        )
+        state: dict[str, Any] = super().sharded_state_dict(model_sharded_state_dict, is_loading, metadata=metadata)
         return state
 
     def _held(self) -> Iterator[HeldState]:

@@ -118,7 +118,8 @@ def _chain_hook(stock: Any) -> Any:
         """Makes Megatron's chain, or ours where the links are ours; either is an instance of Megatron's."""
 
         def __call__(cls, chained_optimizers: list[Any], *args: Any, **kwargs: Any) -> Any:
-            from nemo_sr.megatron.clipping import FoldedClipping, SRChainedOptimizer
+            from nemo_sr.megatron.chain import SRChainedOptimizer
+            from nemo_sr.megatron.clipping import FoldedClipping
 
             if cls is not hook:
                 return super().__call__(chained_optimizers, *args, **kwargs)

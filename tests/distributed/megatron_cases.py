@@ -3,7 +3,9 @@
 """What the ranks do with a tiny Megatron GPT; each case returns what the tests look at."""
 
 import hashlib
+import inspect
 import math
+import warnings
 from pathlib import Path
 
 import torch
@@ -210,11 +212,57 @@ def factory(gpt):
         gpt.build_optimizer(gpt.build_model(), optimizer_cpu_offload=True)
     except ValueError as error:
         found["refused"] = str(error)
-    try:
-        optimizer.sharded_state_dict({}, metadata=None)
-    except ValueError as error:
-        found["no metadata"] = str(error)
     return found
+
+
+def formats(gpt, options):
+    """What is saved for each sharding type that a program may ask for, and what is said of it."""
+    import nemo_sr.megatron
+
+    model = gpt.build_model(**options)
+    optimizer = gpt.build_optimizer(model)
+    gpt.inject_gradients(model, 0)
+    optimizer.step()
+    asked = {
+        "own": nemo_sr.megatron.checkpoint_metadata(),
+        "none": None,
+        "empty": {},
+        **{
+            kind: {"distrib_optim_sharding_type": kind}
+            for kind in ("fully_sharded_model_space", "dp_zero_gather_scatter", "fsdp_dtensor")
+        },
+    }
+    found = {"names": list(inspect.signature(optimizer.sharded_state_dict).parameters)}
+    for kind, metadata in asked.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                saved = described(sharded(model, optimizer, False, metadata)["optimizer"])
+            except ValueError as error:
+                saved = str(error)
+        said = [str(warning.message) for warning in caught if "adamw_sr" in str(warning.message)]
+        found[kind] = {"saved": saved, "said": said}
+    return found
+
+
+def described(state):
+    """Return what a sharded state dict is saved as: every entry's key, place and bytes."""
+    from megatron.core.dist_checkpointing.dict_utils import nested_items_iter
+    from megatron.core.dist_checkpointing.mapping import ShardedTensor
+
+    lines = []
+    for _, label, value in nested_items_iter(state):
+        if isinstance(value, ShardedTensor):
+            value = [
+                value.key,
+                value.global_shape,
+                value.global_offset,
+                value.local_shape,
+                value.dtype,
+                value.replica_id,
+            ]
+        lines.append(f"{label} {value}")
+    return sorted(lines)
 
 
 def options_apart(gpt):

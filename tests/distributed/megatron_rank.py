@@ -115,6 +115,9 @@ def experts(cases, gpt, directory):
             here["losses"], here["norms"] = cases.losses(gpt, layout, REAL_EXPERTS)
     if dist.get_world_size() == 1:
         found["names"] = cases.names(gpt, EXPERT_VARIANTS["plain"])
+        found["formats"] = {
+            variant: cases.formats(gpt, EXPERT_VARIANTS[variant]) for variant in ("plain", "replicated")
+        }
         if not is_since("0.17"):
             found["grouped"] = cases.grouped(gpt)
     elif dist.get_world_size() == 2:

@@ -233,6 +233,5 @@ def test_ranks_with_other_options_are_refused_on_all_ranks(found):
 
 def test_errors_say_what_to_do(found):
     assert "optimizer_cpu_offload=False" in found["factory"]["refused"]
-    assert "checkpoint_metadata()" in found["factory"]["no metadata"]
     assert "--ckpt-format torch_dist" in found["factory"]["legacy"]
     assert "saved 'other'" in found["factory"]["renamed"]
