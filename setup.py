@@ -124,7 +124,7 @@ setup(
             "tensorboard",
             "matplotlib>=3.8",
         ],
-        "data": ["mwxml>=0.3.3", "mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", MEGATRON],
+        "data": ["mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", "numpy", MEGATRON],
         "dev": [
             "pytest>=8",
             "pytest-timeout",

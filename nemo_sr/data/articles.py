@@ -1,83 +1,135 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Articles of a dump as lines of JSON, cleaned in worker processes."""
+"""Articles of a dump as lines of JSON; decompressed, parsed and cleaned in worker processes."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Set
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from nemo_sr.data.dump import Dump, DumpError, Page
-from nemo_sr.data.markup import clean
-from nemo_sr.data.parallel import batches, map_ordered
-from nemo_sr.data.progress import byte_bar
+from nemo_sr.data.disambiguation import is_disambiguation
+from nemo_sr.data.dump import PageError, Site, find_id, parse_page, read_site
+from nemo_sr.data.journal import Journal, Stage
+from nemo_sr.data.markup import MarkupError, clean
+from nemo_sr.data.parallel import map_ordered
+from nemo_sr.data.progress import stage_bar
+from nemo_sr.data.records import PAGE, split_pages
+from nemo_sr.data.sources import Item, Source, SourceError, cut_sources
 
-_BATCH_CHARACTERS = 1 << 18
+COUNTS = (
+    "pages",
+    "redirects",
+    "other_namespaces",
+    "other_models",
+    "articles",
+    "disambiguations",
+    "empty",
+    "kept",
+    "skipped",
+    "markup_characters",
+    "text_characters",
+)
+"""What is counted: pages; of these, redirects, those of other namespaces or without wiki markup, and articles; of
+these, disambiguations, empty ones and those kept. Skipped is what cannot be read."""
 
 
-def extract_articles(dump_path: Path, output: Path, *, workers: int) -> dict[str, int]:
-    """Write the articles of a dump (namespace 0, no redirects, not empty), in its order, one JSON object a line.
+@dataclass(frozen=True)
+class _Task:
+    item: Item
+    site: Site
+    keep_disambiguations: bool
+
+
+def extract_articles(
+    sources: Sequence[Source],
+    output: Path,
+    journal: Journal,
+    *,
+    workers: int,
+    keep_disambiguations: bool = False,
+    shard: tuple[int, int] = (0, 1),
+) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Write the articles of dumps (namespace 0, no redirects, not empty), in their order, one JSON object a line.
 
     Each has "text" (plain), "title", "id" and "url".
 
     Args:
-        dump_path: MediaWiki export.
-        output: File to write.
-        workers: Number of processes that clean markup. The output does not depend on it.
+        sources: MediaWiki exports.
+        output: File to write; what the journal says of it is not made anew.
+        journal: Of the run.
+        workers: Number of processes. The output does not depend on it.
+        keep_disambiguations: Whether pages that only list articles of like names are kept.
+        shard: Which share of the dumps, from 0, and of how many.
 
     Returns:
-        Counts: "pages", and of these "redirects", "other_namespaces", "other_models" (no wiki markup), "empty" and
-        "articles"; "markup_characters" read and "text_characters" kept in the articles.
+        ``COUNTS``, and the pages that could not be read.
 
     Raises:
-        DumpError: the dump cannot be read, or holds no article.
+        SourceError: a dump cannot be read, or there is no article in all.
     """
-    counts: Counter[str] = Counter(
-        dict.fromkeys(("pages", "redirects", "other_namespaces", "other_models", "empty", "articles"), 0)
-    )
-    with (
-        Dump(dump_path) as dump,
-        output.open("w", encoding="utf-8") as file,
-        byte_bar("articles", dump_path.stat().st_size) as bar,
-    ):
-        grouped = batches(_articles(dump, counts), size=lambda page: len(page.text), limit=_BATCH_CHARACTERS)
-        clean_pages = partial(_clean_pages, hidden_prefixes=dump.hidden_prefixes)
-        for cleaned in map_ordered(clean_pages, grouped, workers=workers):
-            for page_id, title, markup_length, text in cleaned:
-                if not text:
-                    counts["empty"] += 1
-                    continue
-                counts["articles"] += 1
-                counts["markup_characters"] += markup_length
-                counts["text_characters"] += len(text)
-                record = {"text": text, "title": title, "id": str(page_id), "url": dump.url(title)}
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            bar.update(dump.num_bytes_read() - bar.n)
-    if counts["articles"] == 0:
-        raise DumpError(
-            "a dump must hold at least one article, a page in namespace 0 that is no redirect and has text; "
-            f"{dump_path} has {counts['pages']} pages: {counts['redirects']} redirects, "
-            f"{counts['other_namespaces']} in other namespaces, {counts['other_models']} without wiki markup, "
-            f"{counts['empty']} empty. Pass a pages-articles dump."
-        )
-    return dict(counts)
+    sites = {source.path: read_site(source) for source in sources}
+    with Stage(journal, "articles", [output]) as stage:
+        if not stage.is_done:
+            total = sum(source.size or 0 for source in sources) // shard[1]
+            with stage_bar("articles", total) as bar:
+                tasks = (
+                    _Task(item, sites[item.path], keep_disambiguations) for item in cut_sources(sources, PAGE, shard)
+                )
+                results = map_ordered(_extract, islice(tasks, stage.num_items, None), workers=workers)
+                for lines, counts, skipped, num_bytes in results:
+                    stage.add([lines], counts, skipped)
+                    bar.set_postfix(articles=stage.counts["kept"], refresh=False)
+                    bar.update(num_bytes)
+        counts = {name: stage.counts[name] for name in COUNTS}
+        if counts["kept"] == 0 and shard[1] == 1:
+            raise SourceError(
+                "a dump must hold at least one article, a page in namespace 0 that is no redirect and has text; "
+                f"{', '.join(str(source.path) for source in sources)} has {counts['pages']} pages: "
+                f"{counts['redirects']} redirects, {counts['other_namespaces']} in other namespaces, "
+                f"{counts['other_models']} without wiki markup, {counts['disambiguations']} disambiguations, "
+                f"{counts['empty']} empty, {counts['skipped']} that cannot be read. Pass a pages-articles dump."
+            )
+    return counts, stage.skipped
 
 
-def _articles(dump: Dump, counts: Counter[str]) -> Iterator[Page]:
-    for page in dump:
+def _extract(task: _Task) -> tuple[bytes, dict[str, int], list[dict[str, Any]], int]:
+    """Turn the pages of an item into lines; return these, counts, what was skipped, and the bytes it stands for."""
+    counts: Counter[str] = Counter()
+    skipped: list[dict[str, Any]] = []
+    lines = b"".join(_article_lines(task, counts, skipped))
+    return lines, dict(counts), skipped, task.item.num_bytes
+
+
+def _article_lines(task: _Task, counts: Counter[str], skipped: list[dict[str, Any]]) -> Iterator[bytes]:
+    for record in split_pages(task.item):
         counts["pages"] += 1
-        if page.namespace != 0:
-            counts["other_namespaces"] += 1
-        elif page.redirect:
-            counts["redirects"] += 1
-        elif page.model != "wikitext":
-            counts["other_models"] += 1
-        else:
-            yield page
-
-
-def _clean_pages(pages: list[Page], hidden_prefixes: Set[str]) -> list[tuple[int, str, int, str]]:
-    return [(page.id, page.title, len(page.text), clean(page.text, hidden_prefixes=hidden_prefixes)) for page in pages]
+        title = None
+        try:
+            if record.problem:
+                raise PageError(record.problem)
+            page = parse_page(record.data, task.site)
+            title = page.title
+            if page.namespace != 0:
+                counts["other_namespaces"] += 1
+            elif page.redirect:
+                counts["redirects"] += 1
+            elif page.model != "wikitext":
+                counts["other_models"] += 1
+            elif not task.keep_disambiguations and is_disambiguation(page.title, page.text):
+                counts.update(("articles", "disambiguations"))
+            elif text := clean(page.text, hidden_prefixes=task.site.hidden_prefixes):
+                counts.update(("articles", "kept"))
+                counts["markup_characters"] += len(page.text)
+                counts["text_characters"] += len(text)
+                article = {"text": text, "title": title, "id": str(page.id), "url": task.site.url(title)}
+                yield json.dumps(article, ensure_ascii=False).encode() + b"\n"
+            else:
+                counts.update(("articles", "empty"))
+        except (PageError, MarkupError) as error:
+            counts["skipped"] += 1
+            skipped.append({"id": find_id(record.data), "title": title, "reason": str(error)})

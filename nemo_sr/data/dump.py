@@ -1,32 +1,50 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a MediaWiki XML export, read one after the other in constant memory."""
+"""MediaWiki XML exports: what they say of their wiki, and their pages.
+
+Every page is parsed as a document of its own, without a document type. So a page that is not well-formed harms no
+other, and nothing that a dump declares can make the parser expand entities.
+"""
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-from collections.abc import Callable, Iterator
+import re
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser, fromstring
 
-import mwxml
-from mwxml.element_iterator import ElementIterator
-from mwxml.errors import MalformedXML
+from nemo_sr.data.records import PAGE
+from nemo_sr.data.sources import Source, SourceError, damaged
 
 MEDIA, FILE, CATEGORY = -2, 6, 14
 """Numbers of the namespaces whose links are not text, the same on every wiki."""
 
-_OPENERS: dict[str, Callable[..., Any]] = {".xml": open, ".bz2": bz2.open, ".gz": gzip.open}
+_ENCODING = re.compile(rb"""^<\?xml[^>]*\sencoding\s*=\s*["']([^"']*)["']""")
+_ID = re.compile(rb"<id>(\d+)</id>")
 
 
-class DumpError(ValueError):
-    """The dump cannot be read: it is missing, damaged, or no MediaWiki export."""
+class PageError(ValueError):
+    """A page cannot be read."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The wiki that a dump is of.
+
+    Attributes:
+        base_url: Address that page titles are appended to, "" if unknown.
+        namespaces: Name -> number.
+        hidden_prefixes: Lower-case prefixes of links that are not text (files, media, categories).
+    """
+
+    base_url: str
+    namespaces: dict[str, int]
+    hidden_prefixes: frozenset[str]
+
+    def url(self, title: str) -> str:
+        """Build the address of a page, "" if the dump does not name the wiki's."""
+        return self.base_url + quote(title.replace(" ", "_"), safe="/:,()!*'@;") if self.base_url else ""
 
 
 @dataclass(frozen=True)
@@ -50,110 +68,105 @@ class Page:
     text: str
 
 
-class Dump:
-    """An open MediaWiki export: site data at once, pages by iteration. A context manager.
-
-    Args:
-        path: File with the ending .xml, .xml.bz2 or .xml.gz.
-
-    Attributes:
-        hidden_prefixes: Lower-case prefixes of links that are not text (files, media, categories) on this wiki.
+def read_site(source: Source) -> Site:
+    """Read what stands before the first page.
 
     Raises:
-        DumpError: the file is missing, has another ending, or its beginning is not a MediaWiki export. Iterating raises
-            it where the file turns out to be damaged or cut off.
+        SourceError: the input is no MediaWiki export, or cannot be read.
     """
-
-    def __init__(self, path: Path) -> None:
-        if path.suffix not in _OPENERS:
-            raise DumpError(
-                f"the dump must be a file ending in .xml, .xml.bz2 or .xml.gz; got {path}. "
-                "Unpack it, or give it the ending of its format."
-            )
-        if not path.is_file():
-            raise DumpError(
-                f"the dump must be an existing file; {path} is {'a folder' if path.is_dir() else 'not there'}. "
-                "Check --input."
-            )
-        self.path = path
-        self._raw: IO[bytes] = path.open("rb")
-        try:
-            self._stream: Any = self._raw if path.suffix == ".xml" else _OPENERS[path.suffix](self._raw, "rb")
-            self._root = self._guard(ElementIterator.from_file, self._stream)
-            if self._root.tag != "mediawiki":
-                raise DumpError(
-                    f"the dump must be a MediaWiki export, whose outermost element is <mediawiki>; in {path} it is "
-                    f"<{self._root.tag}>. Pass a pages-articles dump."
-                )
-            self._dump = self._guard(mwxml.Dump.from_element, self._root)
-        except BaseException:
-            self._raw.close()
-            raise
-        site = self._dump.site_info
-        self._base_url = site.base.rsplit("/", 1)[0] + "/" if site.base and "/" in site.base else ""
-        local = {space.name.lower() for space in site.namespaces or () if space.id in (MEDIA, FILE, CATEGORY)}
-        self.hidden_prefixes = frozenset(local | {"media", "file", "image", "category"})
-
-    def __enter__(self) -> Dump:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._raw.close()
-
-    def num_bytes_read(self) -> int:
-        """Count the bytes of the (compressed) file that have been read, for a progress bar."""
-        return self._raw.tell()
-
-    def url(self, title: str) -> str:
-        """Build the address of a page, "" if the dump does not name the wiki's."""
-        return self._base_url + quote(title.replace(" ", "_"), safe="/:,()!*'@;") if self._base_url else ""
-
-    def __iter__(self) -> Iterator[Page]:
-        pages = iter(self._dump.pages)
-        while (page := self._guard(self._next_page, pages)) is not None:
-            yield page
-            # mwxml empties what it has read but leaves it under the root: 100 bytes a page, 2 GB on a full dump.
-            del self._root.element[:-1]
-
-    @staticmethod
-    def _next_page(pages: Iterator[Any]) -> Page | None:
-        page = next(pages, None)
-        if page is None:
-            return None
-        last = None
-        for last in page:  # noqa: B007  a history dump holds every revision, the newest last
-            pass
-        text = (last.text if last is not None else None) or ""
-        return Page(
-            id=page.id,
-            title=page.title,
-            namespace=page.namespace,
-            # A dump made by other tools may lack the <redirect> element.
-            redirect=page.redirect is not None or text.lstrip()[:9].upper() == "#REDIRECT",
-            model=(last.model if last is not None else None) or "wikitext",
-            text=text,
+    header = source.head(PAGE)
+    encoding = _ENCODING.match(header)
+    if b"<!DOCTYPE" in header or b"<!ENTITY" in header:
+        raise SourceError(
+            f"the dump must be a MediaWiki export, which has no document type and no entities of its own; "
+            f"{source.path} has. Pass a pages-articles dump as Wikimedia publishes it."
         )
-
-    def _guard(self, function: Any, *args: Any) -> Any:
-        """Call, and turn what damaged input raises in the libraries below into a DumpError."""
-        try:
-            return function(*args)
-        except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise self._damaged("its compressed data ends too early or is damaged", error) from error
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise self._damaged(f"its data is not what the ending {self.path.suffix} promises", error) from error
-        except ParseError as error:
-            if self._raw.tell() >= self.path.stat().st_size and "no element found" in str(error):
-                raise self._damaged("the XML ends too early", error) from error
-            raise self._damaged("it is not well-formed XML", error) from error
-        except (MalformedXML, ValueError, TypeError, AttributeError) as error:
-            raise self._damaged("its XML is not laid out as a MediaWiki export", error) from error
-
-    def _damaged(self, what: str, error: Exception) -> DumpError:
-        detail = " ".join(str(error).split())[:120]
-        return DumpError(
-            f"the dump must be a complete MediaWiki export; {self.path} cannot be read: {what} ({detail}). "
-            "Download it again and compare its checksum with the one published beside it."
+    if encoding and encoding[1].lower() not in (b"utf-8", b"utf8"):
+        raise SourceError(
+            f"the dump must be in UTF-8, as every MediaWiki export is; {source.path} says "
+            f"{encoding[1].decode('latin-1')}. Convert it."
         )
+    parser: XMLPullParser[Any] = XMLPullParser(("start",))
+    try:
+        parser.feed(header)
+        starts: list[Element] = [element for _, element in parser.read_events()]  # type: ignore[misc]
+    except ParseError as error:
+        raise damaged(source.path, "it is not well-formed XML", error) from error
+    if not starts:
+        raise damaged(source.path, "the XML ends too early", "it has no element")
+    root = starts[0]
+    if _name(root) != "mediawiki":
+        raise SourceError(
+            f"the dump must be a MediaWiki export, whose outermost element is <mediawiki>; in {source.path} it is "
+            f"<{_name(root)}>. Pass a pages-articles dump."
+        )
+    if len(root) and _name(root[0]) != "siteinfo":
+        raise damaged(
+            source.path, "its XML is not laid out as a MediaWiki export", f"it begins with <{_name(root[0])}>"
+        )
+    base = next((element.text for element in starts if _name(element) == "base"), None) or ""
+    spaces = [element for element in starts if _name(element) == "namespace"]
+    try:
+        namespaces = {space.text or "": int(space.get("key", "0")) for space in spaces}
+    except ValueError as error:
+        raise damaged(source.path, "its XML is not laid out as a MediaWiki export", error) from error
+    local = {name.lower() for name, number in namespaces.items() if number in (MEDIA, FILE, CATEGORY)}
+    return Site(
+        base_url=base.rsplit("/", 1)[0] + "/" if "/" in base else "",
+        namespaces=namespaces,
+        hidden_prefixes=frozenset(local | {"media", "file", "image", "category"}),
+    )
+
+
+def parse_page(data: bytes, site: Site) -> Page:
+    """Parse a page.
+
+    Args:
+        data: From <page> to </page>.
+        site: The wiki that it is from.
+
+    Raises:
+        PageError: it is not well-formed, not in UTF-8, or not laid out as a page.
+    """
+    try:
+        page = fromstring(data)
+    except ParseError as error:
+        try:
+            data.decode()
+        except UnicodeDecodeError as wrong:
+            raise PageError(f"it is not in UTF-8 (byte {wrong.start} of the page)") from error
+        raise PageError(f"it is not well-formed XML ({error})") from error
+    title = page.findtext("title") or ""
+    space = page.findtext("ns")
+    try:
+        number = int(page.findtext("id") or "")
+        # Exports before 0.6 have no <ns>.
+        namespace = site.namespaces.get(title.partition(":")[0], 0) if space is None else int(space)
+    except ValueError as error:
+        raise PageError("it is not laid out as a page: id and namespace must be numbers") from error
+    if not title:
+        raise PageError("it is not laid out as a page: it has no title")
+    revision = page.findall("revision")[-1:]  # a history dump holds every revision, the newest last
+    body = revision[0].find("text") if revision else None
+    if body is not None and len(body):
+        raise PageError("it is not laid out as a page: its text has XML elements in it")
+    text = (body.text if body is not None else None) or ""
+    return Page(
+        id=number,
+        title=title,
+        namespace=namespace,
+        # A dump made by other tools may lack the <redirect> element.
+        redirect=page.find("redirect") is not None or text.lstrip()[:9].upper() == "#REDIRECT",
+        model=(revision[0].findtext("model") if revision else None) or "wikitext",
+        text=text,
+    )
+
+
+def find_id(data: bytes) -> str | None:
+    """Find the number of a page that cannot be parsed, in its beginning."""
+    match = _ID.search(data)
+    return match[1].decode() if match else None
+
+
+def _name(element: Element) -> str:
+    return element.tag.rpartition("}")[2]

@@ -10,10 +10,15 @@ from typing import Any
 from tqdm import tqdm
 
 
-def byte_bar(stage: str, num_bytes: int) -> tqdm[Any]:
-    """Make a progress bar over bytes, shown on a terminal only."""
+def stage_bar(stage: str, num_bytes: int) -> tqdm[Any]:
+    """Make a progress bar over bytes, with rate and remaining time, shown on a terminal only.
+
+    Args:
+        stage: What it is about.
+        num_bytes: Bytes in all, or 0 if unknown.
+    """
     hidden = not sys.stderr.isatty()
-    return tqdm(desc=stage, total=num_bytes, unit="B", unit_scale=True, leave=False, disable=hidden)
+    return tqdm(desc=stage, total=num_bytes or None, unit="B", unit_scale=True, leave=False, disable=hidden)
 
 
 def say(message: str) -> None:

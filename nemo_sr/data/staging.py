@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Output that appears complete or not at all."""
+"""Output that appears complete or not at all, and what is finished of it kept for the next run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from pathlib import Path
 from types import TracebackType
 
 _FOLDER = ".preprocess.partial"
+_PUBLISHING = "publishing"
 
 
 class Staging:
     """A hidden folder beside the outputs, where they are made before they are published. A context manager.
 
-    It is locked while in use, so that two runs cannot mix their outputs, and what a killed run left in it is removed by
-    the next. Leaving the context removes it, and the output folder too if nothing was published in a new one.
+    It is locked while in use, so that two runs cannot mix their outputs. Leaving the context removes it, and the output
+    folder too if nothing was published in a new one; but what a run leaves that was killed, or failed for want of
+    memory or space, stays for the next.
 
     Args:
         folder: Where the outputs will be; created if need be.
@@ -48,27 +50,41 @@ class Staging:
                 raise ValueError(
                     f"an output must be a file; {self.folder / taken[0]} is a folder. Move it, or change --output."
                 )
-            for entry in list(self.path.iterdir()):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         except BaseException:
             self._remove()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._remove()
+        if kind is None or issubclass(kind, (ValueError, FileNotFoundError)):
+            self._remove()
+        else:
+            os.close(self._lock)
+
+    @property
+    def is_publishing(self) -> bool:
+        """Whether all outputs are made and a run was killed while it moved them to their places."""
+        return (self.path / _PUBLISHING).exists()
 
     def publish(self) -> None:
         """Move the outputs to their places; if that fails, put back what was there before.
 
         The last name goes first when old outputs make way and comes last when new ones appear, so even a kill halfway
-        leaves nothing that looks complete and is not.
+        leaves nothing that looks complete and is not; the next run moves the rest.
         """
+        if self.is_publishing:
+            for name in self.names:
+                if (self.path / name).exists():
+                    os.replace(self.path / name, self.folder / name)
+            return
         previous = self.path / "previous"
+        shutil.rmtree(previous, ignore_errors=True)
         previous.mkdir()
         for name in self.names:
             with (self.path / name).open("rb") as file:
                 os.fsync(file.fileno())
+        (self.path / _PUBLISHING).touch()
+        _sync(self.path)
         retired: list[str] = []
         placed: list[str] = []
         try:
@@ -79,11 +95,13 @@ class Staging:
             for name in self.names:
                 os.replace(self.path / name, self.folder / name)
                 placed.append(name)
+            _sync(self.folder)
         except BaseException:
             for name in reversed(placed):
                 (self.folder / name).unlink()
             for name in reversed(retired):
                 os.replace(previous / name, self.folder / name)
+            (self.path / _PUBLISHING).unlink()
             raise
         self._created = []
 
@@ -123,3 +141,12 @@ class Staging:
         for folder in self._created:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

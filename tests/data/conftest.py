@@ -11,8 +11,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from nemo_sr.data.dump import parse_page, read_site
 from nemo_sr.data.preprocess import main as preprocess_main
+from nemo_sr.data.records import PAGE, split_pages
 from nemo_sr.data.sample_corpus import write_sample_corpus
+from nemo_sr.data.sources import Source
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,15 +59,28 @@ def write_dump(tmp_path):
 
 
 @pytest.fixture(scope="session")
+def read_dump():
+    """The function that reads the pages of a dump, given its path."""
+
+    def read(path):
+        source = Source(path)
+        site = read_site(source)
+        return [parse_page(record.data, site) for item in source.items(PAGE) for record in split_pages(item)]
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def run_script():
     """Run a script of the project in a process of its own."""
 
-    def run(name, *args, timeout=120, **environment):
+    def run(name, *args, timeout=120, stdin=None, **environment):
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         return subprocess.run(
             [sys.executable, str(ROOT / "scripts" / name), *map(str, args)],
             capture_output=True,
             text=True,
+            stdin=stdin,
             timeout=timeout,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
             check=False,

@@ -21,7 +21,7 @@ NAMES = ["a", "b.bin", "b.idx"]
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def fill(area, text):
@@ -91,30 +91,25 @@ def test_two_runs_cannot_write_into_one_folder(tmp_path):
     assert contents(tmp_path)["a"] == b"1a"
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path):
-    left = tmp_path / staging._FOLDER / "previous"
-    left.mkdir(parents=True)
-    (left.parent / "a").write_text("half")
-    publish(tmp_path, "1")
-    assert contents(tmp_path) == {name: ("1" + name).encode() for name in NAMES}
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-def test_failure_midway_keeps_old_outputs(write_dump, tmp_path, monkeypatch, capsys, workers):
+def test_failure_midway_keeps_old_outputs_and_what_is_finished(write_dump, tmp_path, monkeypatch, capsys, workers):
     out = tmp_path / "out"
     arguments = ["--output", str(out / "x"), "--train-tokenizer", "258", "--workers", str(workers)]
     assert main(["--input", str(write_dump([("A", "abc")])), *arguments]) == 0
     before = contents(out)
-    write = encoding.write_documents
 
-    def disk_full(documents, prefix, *, vocab_size):
-        write(documents, prefix, vocab_size=vocab_size)
+    def disk_full(path, lengths, dtype):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(encoding, "write_documents", disk_full)
-    assert main(["--input", str(write_dump([("A", "other")])), *arguments]) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "write_index", disk_full)
+        assert main(["--input", str(write_dump([("A", "other")])), *arguments]) == 1
     assert "No space left" in capsys.readouterr().err
-    assert contents(out) == before
+    assert (out / staging._FOLDER / "train_data.jsonl").exists()
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert main(["--input", str(write_dump([("A", "other")])), *arguments]) == 0
+    assert not (out / staging._FOLDER).exists()
+    assert b"other" in (out / "train_data.jsonl").read_bytes()
 
 
 def _double(value):
@@ -203,5 +198,4 @@ def test_ended_run_leaves_no_outputs_and_no_workers(sample_dump, tmp_path, numbe
     assert "Traceback" not in errors
     wait_until(lambda: not any(map(is_running, workers)))
     assert (out / "x_text_document.idx").read_bytes() == b"old"
-    left = sorted(path.name for path in out.iterdir())
-    assert left == (["x_text_document.idx"] if number != signal.SIGKILL else [staging._FOLDER, "x_text_document.idx"])
+    assert sorted(path.name for path in out.iterdir()) == [staging._FOLDER, "x_text_document.idx"]

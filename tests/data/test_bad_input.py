@@ -28,7 +28,7 @@ def files(vocab, merges):
 CASES = {
     "missing dump": (lambda f: ["--input", "none.xml.bz2", *TRAIN], 2, "existing file; none.xml.bz2 is not there. Check --input"),
     "folder as dump": (lambda f: ["--input", f.folder, *TRAIN], 2, "existing file; .*folder.xml is a folder"),
-    "unknown ending": (lambda f: ["--input", f.text, *TRAIN], 2, "ending in .xml, .xml.bz2 or .xml.gz; got .*text.txt"),
+    "unknown ending": (lambda f: ["--input", f.text, *TRAIN], 2, "must end in .xml, .jsonl, .json, .bz2 or .gz, compressed or not; got .*text.txt"),
     "empty dump": (lambda f: ["--input", f.empty, *TRAIN], 2, "empty.xml cannot be read: the XML ends too early"),
     "truncated bz2": (lambda f: ["--input", f.cut_bz2, *TRAIN], 2, "cut.xml.bz2 cannot be read: its compressed data ends too early.*Download it again"),
     "truncated bz2, one worker": (lambda f: ["--input", f.cut_bz2, *TRAIN, "--workers", 1], 2, "compressed data ends too early"),
@@ -40,7 +40,7 @@ CASES = {
     "no XML": (lambda f: ["--input", f.no_xml, *TRAIN], 2, "no.xml cannot be read: it is not well-formed XML"),
     "other XML": (lambda f: ["--input", f.other_xml, *TRAIN], 2, "outermost element is <mediawiki>; in .* it is <html>"),
     "other layout": (lambda f: ["--input", f.other_layout, *TRAIN], 2, "layout.xml cannot be read: its XML is not laid out"),
-    "no article": (lambda f: ["--input", f.no_article, *TRAIN], 2, "at least one article.*has 3 pages: 1 redirects, 1 in other namespaces, 0 without wiki markup, 1 empty"),
+    "no article": (lambda f: ["--input", f.no_article, *TRAIN], 2, "at least one article.*has 3 pages: 1 redirects, 1 in other namespaces, 0 without wiki markup, 0 disambiguations, 1 empty"),
     "vocabulary of another tokenizer": (lambda f: ["--input", f.dump, *files(f.vocab, f.merges)], 2, "must belong together"),
     "missing vocabulary": (lambda f: ["--input", f.dump, *files("none.json", f.merges)], 2, "vocabulary file, JSON, is needed; there is none at none.json"),
     "missing merges": (lambda f: ["--input", f.dump, *files(f.vocab, "none.txt")], 2, "merges file.*is needed; there is none at none.txt"),

@@ -1,49 +1,80 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""The .bin/.idx files: what is written is what Megatron-core reads, and what is broken is refused."""
+"""The .bin/.idx files: every byte is what Megatron-core writes, and what is broken is refused."""
 
+import json
 import shutil
 import struct
 
 import numpy as np
 import pytest
-from megatron.core.datasets.indexed_dataset import IndexedDataset
+from megatron.core.datasets.indexed_dataset import DType, IndexedDataset, IndexedDatasetBuilder
 
-from nemo_sr.data.indexed import check_prefix, write_documents
+from nemo_sr.data.encoding import encode_documents
+from nemo_sr.data.indexed import check_prefix, choose_type, read_lengths, write_index
+from nemo_sr.data.journal import Journal
+from nemo_sr.data.sources import Source
+from nemo_sr.data.tokenizer import build_tokenizer
+from nemo_sr.data.vocabulary import END_OF_TEXT, Vocabulary, byte_symbols
 
 DOCUMENTS = [[1, 2, 3], [0], [7, 6, 5, 4]]
 
 
 def write(prefix, documents=DOCUMENTS, vocab_size=8):
-    return write_documents((np.array(ids, dtype=np.int32) for ids in documents), prefix, vocab_size=vocab_size)
+    dtype = choose_type(vocab_size)
+    prefix.with_name(prefix.name + ".bin").write_bytes(b"".join(np.array(ids, dtype).tobytes() for ids in documents))
+    write_index(prefix.with_name(prefix.name + ".idx"), np.array([len(ids) for ids in documents], np.int32), dtype)
 
 
-@pytest.mark.parametrize(
-    ("vocab_size", "dtype"),
-    [(size, np.uint16) for size in (257, 50257, 65499)] + [(size, np.int32) for size in (65536, 65537, 10**6)],
-)
-def test_largest_id_survives(tmp_path, vocab_size, dtype):
+def write_by_megatron(prefix, documents, vocab_size):
+    builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=DType.optimal_dtype(vocab_size))
+    for ids in documents:
+        builder.add_document(np.array(ids), [len(ids)])
+    builder.finalize(f"{prefix}.idx")
+
+
+def same_bytes(first, second):
+    return all(
+        first.with_name(first.name + ending).read_bytes() == second.with_name(second.name + ending).read_bytes()
+        for ending in (".bin", ".idx")
+    )
+
+
+@pytest.mark.parametrize("vocab_size", [257, 50257, 65499, 65500, 65501, 65536, 65537, 10**6])
+def test_bytes_are_megatrons(tmp_path, vocab_size):
     documents = [[0, vocab_size - 1], [vocab_size - 2, min(65535, vocab_size - 1), min(32768, vocab_size - 1), 1]]
-    assert write(tmp_path / "d", documents, vocab_size) == (2, 6)
-    check_prefix(tmp_path / "d")
-    data = IndexedDataset(str(tmp_path / "d"))
-    assert data.index.dtype == dtype
+    write(tmp_path / "ours", documents, vocab_size)
+    write_by_megatron(tmp_path / "theirs", documents, vocab_size)
+    assert same_bytes(tmp_path / "ours", tmp_path / "theirs")
+    check_prefix(tmp_path / "ours")
+    assert read_lengths(tmp_path / "ours").tolist() == [2, 4]
+    data = IndexedDataset(str(tmp_path / "ours"))
+    assert data.index.dtype == (np.uint16 if vocab_size < 65_500 else np.int32)
     assert [data[i].tolist() for i in range(len(data))] == documents
-    assert data.document_indices.tolist() == [0, 1, 2]
-    assert data.sequence_lengths.tolist() == [2, 4]
 
 
-@pytest.mark.parametrize("ids", [[8], [-1], []])
-def test_ids_outside_the_vocabulary_are_refused(tmp_path, ids):
-    with pytest.raises(ValueError, match=r"document 1 has"):
-        write(tmp_path / "d", [[1], ids])
-    assert not (tmp_path / "d.idx").exists()
-
-
-def test_no_documents_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least one document"):
-        write(tmp_path / "d", [])
-    assert not (tmp_path / "d.idx").exists()
+@pytest.mark.parametrize("append_eod", [True, False])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_encoded_documents_are_what_megatron_writes_for_the_same_tokens(tmp_path, workers, append_eod):
+    texts = ["a b", "", "Ä\n" * 50, f"x {END_OF_TEXT}", " "]
+    vocabulary = Vocabulary({**{symbol: i for i, symbol in enumerate(byte_symbols())}, END_OF_TEXT: 256}, [])
+    lines = "".join(json.dumps({"body": text}) + "\n" for text in texts)
+    (tmp_path / "d.jsonl").write_text(lines + "\n[]\n{\n" + json.dumps({"body": "\ud800"}), encoding="utf-8")
+    (tmp_path / "stage").mkdir()
+    counts, skipped, _ = encode_documents(
+        [Source(tmp_path / "d.jsonl")], vocabulary, tmp_path / "ours", Journal(tmp_path / "stage", {}),
+        key="body", append_eod=append_eod, workers=workers,
+    )  # fmt: skip
+    encode = build_tokenizer(vocabulary).encode
+    end = [vocabulary.end_of_text] if append_eod else []
+    write_by_megatron(tmp_path / "theirs", [encode(text).ids + end for text in texts if text], len(vocabulary))
+    assert same_bytes(tmp_path / "ours", tmp_path / "theirs")
+    assert (counts["lines"], counts["documents"], counts["empty"], counts["skipped"]) == (9, 4, 1, 3)
+    assert [entry["line"] for entry in skipped] == [7, 8, 9]
+    assert [entry["reason"].split(" (")[0] for entry in skipped] == [
+        "it has no text under 'body'", "it is not JSON in UTF-8",
+        "its text is no valid Unicode: it has half of a surrogate pair",
+    ]  # fmt: skip
 
 
 def edit(path, offset, data):

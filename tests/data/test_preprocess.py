@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a dump to training data, end to end."""
 
+import hashlib
 import json
 from collections import Counter
 
@@ -60,7 +61,11 @@ def test_sample_corpus_becomes_documents(sample_data):
     assert read_vocab_size(sample_data) == 2048
 
 
-def test_report_counts_everything(sample_data):
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_report_counts_everything(sample_data, sample_dump):
     report = json.loads((sample_data / "report.json").read_text())
     pages = list(sample_pages())
     articles = [page for page in pages if page.namespace == 0 and page.redirect is None]
@@ -70,14 +75,30 @@ def test_report_counts_everything(sample_data):
         "redirects": sum(page.redirect is not None for page in pages),
         "other_namespaces": sum(page.namespace != 0 for page in pages),
         "other_models": 0,
+        "articles": len(articles),
+        "disambiguations": 0,
         "empty": len(articles) - len(kept),
-        "articles": len(kept),
+        "kept": len(kept),
+        "skipped": 0,
         "markup_characters": sum(len(page.wikitext) for page in kept),
         "text_characters": sum(len(page.text) for page in kept),
     }
     data = IndexedDataset(str(sample_data / "sample_text_document"))
-    assert report["tokens"] == {"documents": len(kept), "tokens": int(data.sequence_lengths.sum())}
-    assert report["tokenizer"] == {"size": 2048, "trained": True, "end_of_text": 2047}
+    lengths = sorted(data.sequence_lengths.tolist())
+    per_document = report["tokens"].pop("per_document")
+    assert report["tokens"] == {
+        "lines": len(kept), "documents": len(kept), "empty": 0, "skipped": 0, "tokens": sum(lengths)
+    }  # fmt: skip
+    assert (per_document["0%"], per_document["100%"]) == (lengths[0], lengths[-1])
+    assert per_document["50%"] == lengths[(len(lengths) - 1) // 2]
+    hashes = {
+        f"{kind}_sha256": sha256(sample_data / f"gpt2-{kind}.{ending}")
+        for kind, ending in (("vocab", "json"), ("merges", "txt"))
+    }
+    assert report["tokenizer"] == {"size": 2048, "trained": True, "end_of_text": 2047, "append_eod": True, **hashes}
+    assert report["inputs"] == [
+        {"name": str(sample_dump), "size": sample_dump.stat().st_size, "sha256": sha256(sample_dump)}
+    ]
 
 
 def test_output_does_not_depend_on_the_number_of_workers(tmp_path):

@@ -40,9 +40,15 @@ def texts(folder):
 
 def test_counts(folder, texts):
     pages = json.loads((folder / "report.json").read_text())["pages"]
-    assert (pages["pages"], pages["articles"], len(texts)) == (206, 106, 106)
+    assert (pages["pages"], pages["articles"], pages["disambiguations"], pages["kept"], len(texts)) == (
+        206,
+        106,
+        8,
+        98,
+        98,
+    )
     assert pages["redirects"] + pages["other_namespaces"] == 100
-    assert pages["empty"] == 0
+    assert (pages["empty"], pages["skipped"]) == (0, 0)
 
 
 def test_tokens_are_the_texts(folder, texts):
@@ -52,7 +58,7 @@ def test_tokens_are_the_texts(folder, texts):
     data = IndexedDataset(str(folder / "wiki_text_document"))
     assert data.index.dtype == np.uint16
     documents = [data[i].tolist() for i in range(len(data))]
-    assert [ids[-1] for ids in documents] == [50256] * 106
+    assert [ids[-1] for ids in documents] == [50256] * 98
     assert [tokenizer.decode(ids[:-1]) for ids in documents] == texts
     # Known ids of GPT-2's tokenizer, so that a consistent but different encoding would not pass.
     assert tokenizer.encode("Hello world").ids == [15496, 995]

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from nemo_sr.data.dump import Dump
 from nemo_sr.data.markup import clean
 from nemo_sr.data.sample_corpus import sample_pages, write_sample_corpus
 
@@ -45,9 +44,8 @@ def test_kinds_of_pages(pages):
     assert {page.redirect for page in pages if page.redirect} <= set(titles)
 
 
-def test_dump_holds_the_pages(pages, sample_dump):
-    with Dump(sample_dump) as dump:
-        read = [(page.title, page.namespace, page.text, page.redirect) for page in dump]
+def test_dump_holds_the_pages(pages, sample_dump, read_dump):
+    read = [(page.title, page.namespace, page.text, page.redirect) for page in read_dump(sample_dump)]
     assert read == [(page.title, page.namespace, page.wikitext, page.redirect is not None) for page in pages]
 
 
@@ -59,13 +57,12 @@ def test_same_python_and_seed_give_the_same_bytes(run_script, sample_dump, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [again.name]
 
 
-def test_size_and_seed(tmp_path):
+def test_size_and_seed(tmp_path, read_dump):
     sizes = {}
     for seed in (0, 1):
         counts = write_sample_corpus(tmp_path / f"{seed}.xml.bz2", megabytes=0.5, seed=seed)
         assert 500_000 <= counts["bytes"] < 1_000_000
-        with Dump(tmp_path / f"{seed}.xml.bz2") as dump:
-            sizes[seed] = [page.title for page in dump]
+        sizes[seed] = [page.title for page in read_dump(tmp_path / f"{seed}.xml.bz2")]
         assert len(sizes[seed]) == counts["pages"]
     assert sizes[0] != sizes[1]
 

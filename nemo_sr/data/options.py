@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of the preprocessing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemo_sr.data.parallel import usable_cores
+from nemo_sr.data.sources import STDIN
+from nemo_sr.data.vocabulary import MERGES_NAME, MIN_SIZE, VOCAB_NAME
+
+ARTICLES_NAME = "train_data.jsonl"
+REPORT_NAME = "report.json"
+DEFAULT_OUTPUT = "data/wikipedia/hfbpe_gpt_training_data"
+
+_EPILOG = f"""\
+stages: dump -> articles (DIR/{ARTICLES_NAME}) -> tokens (DIR/NAME_text_document.bin and .idx), with the tokenizer's
+files and a report of what was read, kept and left out ({REPORT_NAME}) beside them. A run that was killed goes on where
+it was when it is started again in the same way.
+
+exit codes: 0 done; 1 the environment failed (disk, memory, permissions); 2 the input or the command line is wrong;
+3 done, but some pages or lines could not be read and were left out: {REPORT_NAME} names them.
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to make, from what.
+
+    Attributes:
+        inputs: Dumps or, with ``is_jsonl``, lines of JSON: paths, patterns, or "-".
+        is_jsonl: Whether the inputs are documents already.
+        output: DIR/NAME.
+        vocab: Vocabulary file, or None to train one.
+        merges: Merges file, given exactly when ``vocab`` is.
+        train_tokenizer: Number of tokens to train, given exactly when ``vocab`` is not.
+        workers: Number of processes.
+        json_key: Key of the text in lines of JSON.
+        append_eod: Whether every document ends with the end of text.
+        keep_disambiguations: Whether to keep pages that only list articles of like names.
+        allow_skipped: Whether a run that had to leave something out has succeeded.
+        force: Whether to make anew what is finished.
+    """
+
+    inputs: tuple[str, ...]
+    output: Path
+    vocab: Path | None
+    merges: Path | None
+    train_tokenizer: int | None
+    workers: int
+    is_jsonl: bool = False
+    json_key: str = "text"
+    append_eod: bool = True
+    keep_disambiguations: bool = False
+    allow_skipped: bool = False
+    force: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the outputs."""
+        return self.output.parent
+
+    @property
+    def prefix_name(self) -> str:
+        """File name of the token files, without an ending."""
+        return self.output.name + "_text_document"
+
+    @property
+    def output_names(self) -> list[str]:
+        """File names of the outputs, in the order in which they appear."""
+        tokens = [self.prefix_name + ".bin", self.prefix_name + ".idx"]
+        return [*([] if self.is_jsonl else [ARTICLES_NAME]), VOCAB_NAME, MERGES_NAME, REPORT_NAME, *tokens]
+
+
+def parse_options(argv: Sequence[str] | None = None) -> Options:
+    """Read the command line; a mistake in it ends the program with exit code 2."""
+    parser = argparse.ArgumentParser(
+        description="Turn MediaWiki dumps, or other text in lines of JSON, into Megatron-core's .bin/.idx files.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_argument_group("input").add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        metavar="DUMP",
+        help='MediaWiki exports, .xml, .xml.bz2 (multistream too) or .xml.gz: paths, "patterns*", or - for stdin',
+    )
+    source.add_argument(
+        "--input-jsonl",
+        nargs="+",
+        metavar="FILE",
+        help="lines of JSON with a text each, also .bz2 or .gz; no dump is read",
+    )
+    parser.add_argument(
+        "--json-key", default="text", metavar="KEY", help="key of the text in --input-jsonl (%(default)s)"
+    )
+    parser.add_argument(
+        "--keep-disambiguations", action="store_true", help="keep pages that only list articles of like names"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR/NAME",
+        help=f"writes DIR/NAME_text_document.bin, .idx ... (default for dumps: {DEFAULT_OUTPUT})",
+    )
+    tokenizer = parser.add_argument_group("tokenizer (one of)")
+    tokenizer.add_argument(
+        "--vocab", type=Path, metavar="V.json", help="vocabulary of a GPT-2 tokenizer, with --merges"
+    )
+    tokenizer.add_argument("--merges", type=Path, metavar="M.txt", help="its merges")
+    tokenizer.add_argument(
+        "--train-tokenizer", type=int, metavar="N", help="learn a vocabulary of N tokens from the text"
+    )
+    parser.add_argument(
+        "--append-eod",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end every document with the end of text (default: yes)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=usable_cores(), metavar="N", help="processes (default: all cores, %(default)s)"
+    )
+    parser.add_argument("--allow-skipped", action="store_true", help="exit with 0 though something could not be read")
+    parser.add_argument("--force", action="store_true", help="make anew what is finished")
+    given = parser.parse_args(argv)
+    _check_tokenizer(parser, given)
+    if given.workers < 1:
+        parser.error(f"--workers must be at least 1; got {given.workers}. Leave it out to use every core.")
+    inputs = given.input or given.input_jsonl
+    if given.input_jsonl and given.output is None:
+        parser.error("--output must be given with --input-jsonl, DIR/NAME; got none. Add it.")
+    if given.input_jsonl and str(STDIN) in inputs and given.train_tokenizer:
+        parser.error("--train-tokenizer reads its input twice; got standard input. Pass a file.")
+    output = given.output or DEFAULT_OUTPUT
+    if output.endswith(("/", os.sep)) or Path(output).name in ("", ".", ".."):
+        parser.error(f"--output must be a folder and a name, DIR/NAME; got {output!r}. Add a name, say wiki.")
+    return Options(
+        inputs=tuple(inputs),
+        is_jsonl=given.input is None,
+        output=Path(output),
+        vocab=given.vocab,
+        merges=given.merges,
+        train_tokenizer=given.train_tokenizer,
+        workers=given.workers,
+        json_key=given.json_key,
+        append_eod=given.append_eod,
+        keep_disambiguations=given.keep_disambiguations,
+        allow_skipped=given.allow_skipped,
+        force=given.force,
+    )
+
+
+def _check_tokenizer(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    if given.train_tokenizer is None and given.vocab is None and given.merges is None:
+        parser.error("a tokenizer must be named; got none. Pass --vocab and --merges, or --train-tokenizer N.")
+    if given.train_tokenizer is not None and (given.vocab is not None or given.merges is not None):
+        parser.error(
+            "one tokenizer must be named; got files and --train-tokenizer. Pass --vocab and --merges to use the files, "
+            "or --train-tokenizer to learn one, not both."
+        )
+    if (given.vocab is None) != (given.merges is None):
+        present, absent = ("--vocab", "--merges") if given.merges is None else ("--merges", "--vocab")
+        parser.error(f"--vocab and --merges must come together; got {present} alone. Add {absent}.")
+    if given.train_tokenizer is not None and given.train_tokenizer < MIN_SIZE:
+        parser.error(
+            f"--train-tokenizer must be at least {MIN_SIZE} (256 bytes and the end of text); "
+            f"got {given.train_tokenizer}. Raise it."
+        )
