@@ -49,6 +49,7 @@ def encode_documents(
     append_eod: bool = True,
     workers: int,
     shard: tuple[int, int] = (0, 1),
+    allow_none: bool = False,
 ) -> tuple[dict[str, int], list[dict[str, Any]], NDArray[np.int32]]:
     """Write the tokens of documents as PREFIX.bin and PREFIX.idx, one document a line.
 
@@ -61,6 +62,7 @@ def encode_documents(
         append_eod: Whether the end of text is added to each document.
         workers: Number of processes that encode. The output does not depend on it.
         shard: Which share of the lines, from 0, and of how many.
+        allow_none: Whether there may be no document.
 
     Returns:
         Counts ("lines", and of these "documents", "empty", "skipped"; "tokens"), the lines that could not be read, and
@@ -88,7 +90,7 @@ def encode_documents(
                     bar.set_postfix(tokens=stage.counts["tokens"], refresh=False)
                     bar.update(num_bytes)
         counts = {name: stage.counts[name] for name in ("lines", "documents", "empty", "skipped", "tokens")}
-        if counts["documents"] == 0 and shard[1] == 1:
+        if counts["documents"] == 0 and not allow_none:
             raise SourceError(
                 f"the input must hold at least one document, a line of JSON with a text under {key!r}; "
                 f"{', '.join(str(source.path) for source in sources)} has {counts['lines']} lines: {counts['empty']} "

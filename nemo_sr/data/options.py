@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ _EPILOG = f"""\
 stages: dump -> articles (DIR/{ARTICLES_NAME}) -> tokens (DIR/NAME_text_document.bin and .idx), with the tokenizer's
 files and a report of what was read, kept and left out ({REPORT_NAME}) beside them. A run that was killed goes on where
 it was when it is started again in the same way.
+
+on many machines: --shard I/N on each, then `preprocess_wikipedia.py merge --output DIR/NAME`.
 
 exit codes: 0 done; 1 the environment failed (disk, memory, permissions); 2 the input or the command line is wrong;
 3 done, but some pages or lines could not be read and were left out: {REPORT_NAME} names them.
@@ -43,6 +46,7 @@ class Options:
         json_key: Key of the text in lines of JSON.
         append_eod: Whether every document ends with the end of text.
         keep_disambiguations: Whether to keep pages that only list articles of like names.
+        shard: Which share of the inputs to use, from 0, and of how many; None for all.
         allow_skipped: Whether a run that had to leave something out has succeeded.
         force: Whether to make anew what is finished.
     """
@@ -57,24 +61,35 @@ class Options:
     json_key: str = "text"
     append_eod: bool = True
     keep_disambiguations: bool = False
+    shard: tuple[int, int] | None = None
     allow_skipped: bool = False
     force: bool = False
 
     @property
     def folder(self) -> Path:
         """Folder of the outputs."""
-        return self.output.parent
+        return self.output.parent if self.shard is None else shard_folder(self.output, self.shard)
 
     @property
     def prefix_name(self) -> str:
         """File name of the token files, without an ending."""
-        return self.output.name + "_text_document"
+        return prefix_name(self.output)
 
     @property
     def output_names(self) -> list[str]:
         """File names of the outputs, in the order in which they appear."""
         tokens = [self.prefix_name + ".bin", self.prefix_name + ".idx"]
         return [*([] if self.is_jsonl else [ARTICLES_NAME]), VOCAB_NAME, MERGES_NAME, REPORT_NAME, *tokens]
+
+
+def prefix_name(output: Path) -> str:
+    """Return the file name of the token files of DIR/NAME, without an ending."""
+    return output.name + "_text_document"
+
+
+def shard_folder(output: Path, shard: tuple[int, int]) -> Path:
+    """Return the folder of the outputs of a shard of DIR/NAME."""
+    return output.parent / f"shard-{shard[0]}-of-{shard[1]}"
 
 
 def parse_options(argv: Sequence[str] | None = None) -> Options:
@@ -125,6 +140,11 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--workers", type=int, default=usable_cores(), metavar="N", help="processes (default: all cores, %(default)s)"
     )
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="use share I (from 0) of N of the inputs, write into DIR/shard-I-of-N; the subcommand `merge` joins them",
+    )
     parser.add_argument("--allow-skipped", action="store_true", help="exit with 0 though something could not be read")
     parser.add_argument("--force", action="store_true", help="make anew what is finished")
     given = parser.parse_args(argv)
@@ -150,9 +170,25 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         json_key=given.json_key,
         append_eod=given.append_eod,
         keep_disambiguations=given.keep_disambiguations,
+        shard=_parse_shard(parser, given),
         allow_skipped=given.allow_skipped,
         force=given.force,
     )
+
+
+def _parse_shard(parser: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[int, int] | None:
+    if given.shard is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", given.shard)
+    if match is None or int(match[1]) >= int(match[2]):
+        parser.error(f"--shard must be I/N with I from 0 to N - 1; got {given.shard}. Change it, say to 0/4.")
+    if given.train_tokenizer is not None:
+        parser.error(
+            "--shard needs a tokenizer that is made already; got --train-tokenizer. Train it on one shard first."
+        )
+    if str(STDIN) in (given.input or given.input_jsonl):
+        parser.error("--shard needs files; got standard input. Pass paths.")
+    return int(match[1]), int(match[2])
 
 
 def _check_tokenizer(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,9 +25,10 @@ from nemo_sr.data.dump import read_site
 from nemo_sr.data.encoding import encode_documents, read_texts
 from nemo_sr.data.indexed import check_prefix
 from nemo_sr.data.journal import Journal
+from nemo_sr.data.merging import merge, parse_merge
 from nemo_sr.data.options import ARTICLES_NAME, REPORT_NAME, Options, parse_options
 from nemo_sr.data.progress import complain, say
-from nemo_sr.data.report import describe_inputs, describe_lengths, hash_inputs, list_versions
+from nemo_sr.data.report import describe_inputs, describe_lengths, list_inputs, list_versions
 from nemo_sr.data.sources import Source, expand
 from nemo_sr.data.staging import Staging
 from nemo_sr.data.tokenizer import train_vocabulary
@@ -62,7 +64,7 @@ def preprocess(options: Options) -> dict[str, Any]:
         journal = Journal(staging.path, source)
         if not staging.is_publishing:
             with ThreadPoolExecutor(1) as hashing:
-                inputs = hashing.submit(hash_inputs, sources)
+                inputs = hashing.submit(list_inputs, sources, hashed=options.shard is None)  # else merge does
                 report = _make(options, sources, vocabulary, staging.path, journal)
                 report["inputs"] = inputs.result()
             report["source"] = source
@@ -82,12 +84,19 @@ def _make(
     seconds: dict[str, float] = {}
     report: dict[str, Any] = {"skipped": []}
     key = options.json_key if options.is_jsonl else "text"
+    shard = options.shard or (0, 1)
     begin = time.perf_counter()
     if not options.is_jsonl:
         articles = path / ARTICLES_NAME
         pages, skipped = extract_articles(
-            sources, articles, journal, workers=options.workers, keep_disambiguations=options.keep_disambiguations
+            sources,
+            articles,
+            journal,
+            workers=options.workers,
+            keep_disambiguations=options.keep_disambiguations,
+            shard=shard,
         )
+        shard = (0, 1)  # it has been taken
         report["pages"] = pages
         report["skipped"] += skipped
         seconds["articles"] = time.perf_counter() - begin
@@ -106,9 +115,18 @@ def _make(
     begin = time.perf_counter()
     prefix = path / options.prefix_name
     tokens, skipped, lengths = encode_documents(
-        sources, vocabulary, prefix, journal, key=key, append_eod=options.append_eod, workers=options.workers
+        sources,
+        vocabulary,
+        prefix,
+        journal,
+        key=key,
+        append_eod=options.append_eod,
+        workers=options.workers,
+        shard=shard,
+        allow_none=options.shard is not None,
     )
-    check_prefix(prefix)
+    if lengths.size:
+        check_prefix(prefix)
     report["skipped"] += skipped
     seconds["tokens"] = time.perf_counter() - begin
     left_out = f" ({tokens['empty']} empty, {tokens['skipped']} skipped)" if tokens["empty"] + tokens["skipped"] else ""
@@ -190,9 +208,9 @@ def _read_finished(options: Options, source: dict[str, Any] | None) -> dict[str,
     """Return the report of finished data if they are of this source."""
     try:
         report: dict[str, Any] = json.loads((options.folder / REPORT_NAME).read_text(encoding="utf-8"))
-        check_prefix(options.folder / options.prefix_name)
-        sizes = report["sizes"]
-        same_sizes = all((options.folder / name).stat().st_size == size for name, size in sizes.items())
+        if report["tokens"]["documents"]:
+            check_prefix(options.folder / options.prefix_name)
+        same_sizes = all((options.folder / name).stat().st_size == size for name, size in report["sizes"].items())
         return report if source is not None and report["source"] == source and same_sizes else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -218,10 +236,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit code: 0 done, 1 the environment failed (disk, memory, permissions), 2 the input is bad, 3 done without
         what could not be read.
     """
-    options = parse_options(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["merge"]:
+        output = parse_merge(argv[1:])
+        make, folder, allow_skipped = partial(merge, output), output.parent, True  # each shard has told
+    else:
+        options = parse_options(argv)
+        make, folder, allow_skipped = partial(preprocess, options), options.folder, options.allow_skipped
     previous = signal.signal(signal.SIGTERM, _exit_on_signal)  # so that an ended batch job ends its workers
     try:
-        report = preprocess(options)
+        report = make()
     except (ValueError, FileNotFoundError) as error:
         complain(str(error))
         return 2
@@ -234,11 +258,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, previous)
     num_skipped = report.get("pages", {}).get("skipped", 0) + report["tokens"]["skipped"]
-    if num_skipped and not options.allow_skipped:
+    if num_skipped and not allow_skipped:
         first = report["skipped"][0]
         complain(
             f"every page and line should be readable; {num_skipped} are not and were left out, the first: {first}. See "
-            f"{options.folder / REPORT_NAME}; --allow-skipped accepts them."
+            f"{folder / REPORT_NAME}; --allow-skipped accepts them."
         )
         return 3
     return 0

@@ -36,13 +36,13 @@ def describe_inputs(sources: Sequence[Source]) -> list[dict[str, Any]] | None:
     return [{"name": path.name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns} for path, stat in stats]
 
 
-def hash_inputs(sources: Sequence[Source]) -> list[dict[str, Any]]:
-    """Name each input, with size and SHA-256 if it is a file."""
+def list_inputs(sources: Sequence[Source], *, hashed: bool) -> list[dict[str, Any]]:
+    """Name each input, with size and, if it is a file and that is wanted, SHA-256."""
     return [
         {
             "name": str(source.path),
             "size": source.size,
-            "sha256": None if source.size is None else hash_file(source.path),
+            "sha256": hash_file(source.path) if hashed and source.size is not None else None,
         }
         for source in sources
     ]
