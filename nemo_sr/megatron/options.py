@@ -17,10 +17,11 @@ DistributedDataParallelConfig, before there is an optimizer; ``sr_grad_dtype`` o
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,6 +41,8 @@ class SROptions:
     exp_avg_rounding: str
     exp_avg_sq_rounding: str
     grad_dtype: str | None
+    sources: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Each option with its value and where that came from, for the log."""
 
 
 def _seed(value: Any) -> int | None:
@@ -90,14 +93,13 @@ def read_options(config: Any, environment: Mapping[str, str] | None = None) -> S
         if given is not None and found[name] is None:
             raise ValueError(f"{source} must be {allowed}; got {given!r}. Correct it, or leave it unset for {default}.")
         sources.append(f"{name}={found[name]} ({'default' if given is None else source})")
-    _logger.info("adamw_sr: %s", ", ".join(sources))
-    return SROptions(**found)
+    return SROptions(**found, sources=tuple(sources))
 
 
 def agree_on_options(config: Any) -> SROptions:
     """Read the options on all ranks, and check that they are the same: replicas that draw other noise drift apart.
 
-    Collective.
+    Collective. Rank 0 logs them, once where several optimizers have the same.
 
     Raises:
         ValueError: they are not, or one of them is not allowed; the same on all ranks.
@@ -118,7 +120,14 @@ def agree_on_options(config: Any) -> SROptions:
                 f"Set the attributes of OptimizerConfig, or {', '.join(VARIABLES.values())}, alike on all nodes."
             )
     options: SROptions = everyone[0]
+    if torch.distributed.get_rank() == 0:
+        _log_once(f"adamw_sr: {', '.join(options.sources)}")
     return options
+
+
+@functools.cache
+def _log_once(line: str) -> None:
+    _logger.info(line)
 
 
 def check_gradients(options: SROptions, ddp_config: Any) -> None:

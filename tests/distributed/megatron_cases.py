@@ -4,6 +4,7 @@
 
 import hashlib
 import inspect
+import logging
 import math
 import warnings
 from pathlib import Path
@@ -277,6 +278,28 @@ def options_apart(gpt):
 
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, [say(12), say("twelve")])
+    return everyone
+
+
+def options_logged(gpt):
+    """What every rank logs when two optimizers are built with the same options."""
+    from nemo_sr.megatron import options
+
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger(options.__name__)
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        for _ in range(2):
+            gpt.build_optimizer(gpt.build_model(), sr_seed=13)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, lines)
     return everyone
 
 

@@ -93,6 +93,7 @@ def dense(cases, gpt, directory):
     elif dist.get_world_size() == 2:
         found["dp2"]["losses overlapped"] = cases.losses(gpt, {}, {"overlap": True})[0]
         found["dp2"]["options apart"] = cases.options_apart(gpt)
+        found["dp2"]["options logged"] = cases.options_logged(gpt)
         found["pp2"]["injected deep"] = cases.injected(gpt, {"pp": 2, "vp": 2}, {"layers": 4})
         found["tp2"]["injected along the sequence"] = cases.injected(gpt, SEQUENCE, {})
         found["tp2"]["injected rms along the sequence"] = cases.injected(gpt, SEQUENCE, RMS)

@@ -231,6 +231,13 @@ def test_ranks_with_other_options_are_refused_on_all_ranks(found):
     assert first[1].startswith("rank 1: OptimizerConfig.sr_seed must be a whole number")
 
 
+def test_rank_0_logs_the_options_once(found):
+    logged, *others = found["dp2"]["options logged"]
+    assert len(logged) == 1
+    assert logged[0].startswith("adamw_sr: seed=13 (OptimizerConfig.sr_seed), exp_avg_rounding=")
+    assert others == [[]]
+
+
 def test_errors_say_what_to_do(found):
     assert "optimizer_cpu_offload=False" in found["factory"]["refused"]
     assert "--ckpt-format torch_dist" in found["factory"]["legacy"]

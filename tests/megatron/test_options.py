@@ -29,7 +29,12 @@ def value_of(attribute, options):
 
 def test_every_option_has_a_case_and_a_default():
     assert ALLOWED.keys() == VARIABLES.keys()
-    assert read_options(config(), {}) == SROptions(0, "nearest", "stochastic", None)
+    options = read_options(config(), {VARIABLES["sr_seed"]: "0"})
+    assert options == read_options(config(), {}) == SROptions(0, "nearest", "stochastic", None)
+    assert options.sources[:2] == (
+        "seed=0 (the environment variable NEMO_SR_SEED)",
+        "exp_avg_rounding=nearest (default)",
+    )
     assert read_options(config(**dict.fromkeys(VARIABLES)), {}) == read_options(config(), {})
 
 
