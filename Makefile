@@ -5,6 +5,7 @@ BIN    := $(CURDIR)/$(VENV)/bin
 READY  := $(VENV)/.ready
 SAMPLE := data/sample
 POINTS := 30
+DATA_POINTS := 20
 
 .DEFAULT_GOAL := help
 .PHONY: help setup pretrain test test-slow soak compat lint format constraints clean
@@ -34,8 +35,9 @@ test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 test-slow: $(READY)  ## Run the tests that take minutes each.
 	$(BIN)/python -m pytest -m slow
 
-soak: $(READY)  ## Kill runs at POINTS (30) random points and check that they end as if they had not been killed.
+soak: $(READY)  ## Kill runs at POINTS (30) and preprocessing at DATA_POINTS (20) random points; they must end as if not killed.
 	$(BIN)/python tests/training/kill_points.py --points $(POINTS)
+	$(BIN)/python tests/data/kill_points.py --points $(DATA_POINTS)
 
 compat:  ## Run the suites against every supported version and write the README's table (ONLY="ROW ..." for some).
 	$(PYTHON) tests/compatibility.py $(ONLY)
