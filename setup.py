@@ -118,6 +118,7 @@ setup(
             "hydra-core>=1.3.2,<1.4",
             "omegaconf>=2.3,<2.4",
             "safetensors>=0.4.3",
+            "rich>=13",
             "einops",
             "pandas",
             "sentencepiece",

@@ -24,6 +24,8 @@ torch.Tensor.type                  DistributedOptimizer compares it with "torch.
                                    come from megatron.core are answered so; everybody else gets the truth
 device="cuda" in torch calls       MixedPrecisionOptimizer, clip_grads, schedules, exchange_utils, transformer.utils.
                                    A torch function mode rewrites it; it acts in the thread that entered
+autograd._engine_run_backward      recomputation: torch.autograd.backward switches function modes off, and the forward
+                                   code that runs inside makes its masks on "cuda". Switches ours on again
 torch.autocast                     ``torch.autocast("cuda")`` in the pipeline schedules, which is off without a GPU: O1
                                    mixed precision would silently be FP32. "cuda" means "cpu" there
 forward and backward of the        custom_fwd and custom_bwd, which tensor_parallel.layers binds to "cuda" when it is
@@ -165,6 +167,22 @@ def replace(stack: contextlib.ExitStack, owner: Any, stand_ins: dict[str, Any]) 
         setattr(owner, name, stand_in)
 
 
+def act_in_backward(stack: contextlib.ExitStack, make_mode: Callable[[], TorchFunctionMode]) -> None:
+    """Have a function mode act in backward passes too, until `stack` is left.
+
+    Args:
+        stack: Where to register what undoes it.
+        make_mode: Returns the mode.
+    """
+    run_engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+    def run_with_mode(*args: Any, **kwargs: Any) -> Any:
+        with make_mode():
+            return run_engine(*args, **kwargs)
+
+    replace(stack, torch.autograd, {"_engine_run_backward": run_with_mode})
+
+
 @contextlib.contextmanager
 def cpu_platform() -> Iterator[None]:
     """Run Megatron-core on the CPU inside the ``with`` block, with gloo process groups.
@@ -204,6 +222,7 @@ def cpu_platform() -> Iterator[None]:
                 for function in (layers.LinearWithFrozenWeight, layers.LinearWithGradAccumulationAndAsyncCommunication):
                     replace(stack, function, _bound_to_cpu(function))
                 replace(stack, moe_utils, {"te_general_gemm": None})
+                act_in_backward(stack, _CudaMeansCpu)
                 stack.enter_context(_CudaMeansCpu())
             yield
     finally:
