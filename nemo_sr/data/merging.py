@@ -22,9 +22,9 @@ import numpy as np
 
 from nemo_sr.data.indexed import check_prefix, choose_type, read_lengths, write_index
 from nemo_sr.data.journal import MAX_LISTED
-from nemo_sr.data.options import ARTICLES_NAME, DEFAULT_OUTPUT, REPORT_NAME, prefix_name, shard_folder
+from nemo_sr.data.options import ARTICLES_NAME, DEFAULT_OUTPUT, prefix_name, shard_folder
 from nemo_sr.data.progress import say
-from nemo_sr.data.report import describe_lengths, hash_file
+from nemo_sr.data.report import REPORT_NAME, describe_lengths, hash_file
 from nemo_sr.data.staging import Staging
 from nemo_sr.data.vocabulary import MERGES_NAME, VOCAB_NAME
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_sr.data.parallel import usable_cores
+from nemo_sr.data.report import REPORT_NAME
 from nemo_sr.data.sources import STDIN
 from nemo_sr.data.vocabulary import MERGES_NAME, MIN_SIZE, VOCAB_NAME
 
 ARTICLES_NAME = "train_data.jsonl"
-REPORT_NAME = "report.json"
 DEFAULT_OUTPUT = "data/wikipedia/hfbpe_gpt_training_data"
 
 _EPILOG = f"""\
@@ -39,9 +39,10 @@ class Options:
         inputs: Dumps or, with ``is_jsonl``, lines of JSON: paths, patterns, or "-".
         is_jsonl: Whether the inputs are documents already.
         output: DIR/NAME.
-        vocab: Vocabulary file, or None to train one.
+        vocab: Vocabulary file, or None.
         merges: Merges file, given exactly when ``vocab`` is.
-        train_tokenizer: Number of tokens to train, given exactly when ``vocab`` is not.
+        tokenizer: A tokenizer.json in their place, or None.
+        train_tokenizer: Number of tokens to train, given exactly when no file is.
         workers: Number of processes.
         json_key: Key of the text in lines of JSON.
         append_eod: Whether every document ends with the end of text.
@@ -55,6 +56,7 @@ class Options:
     output: Path
     vocab: Path | None
     merges: Path | None
+    tokenizer: Path | None
     train_tokenizer: int | None
     workers: int
     is_jsonl: bool = False
@@ -129,6 +131,9 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
     )
     tokenizer.add_argument("--merges", type=Path, metavar="M.txt", help="its merges")
     tokenizer.add_argument(
+        "--tokenizer", type=Path, metavar="T.json", help="a Hugging Face tokenizer.json of GPT-2's kind in their place"
+    )
+    tokenizer.add_argument(
         "--train-tokenizer", type=int, metavar="N", help="learn a vocabulary of N tokens from the text"
     )
     parser.add_argument(
@@ -165,6 +170,7 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         output=Path(output),
         vocab=given.vocab,
         merges=given.merges,
+        tokenizer=given.tokenizer,
         train_tokenizer=given.train_tokenizer,
         workers=given.workers,
         json_key=given.json_key,
@@ -192,16 +198,20 @@ def _parse_shard(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
 
 
 def _check_tokenizer(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    if given.train_tokenizer is None and given.vocab is None and given.merges is None:
-        parser.error("a tokenizer must be named; got none. Pass --vocab and --merges, or --train-tokenizer N.")
-    if given.train_tokenizer is not None and (given.vocab is not None or given.merges is not None):
-        parser.error(
-            "one tokenizer must be named; got files and --train-tokenizer. Pass --vocab and --merges to use the files, "
-            "or --train-tokenizer to learn one, not both."
-        )
     if (given.vocab is None) != (given.merges is None):
         present, absent = ("--vocab", "--merges") if given.merges is None else ("--merges", "--vocab")
         parser.error(f"--vocab and --merges must come together; got {present} alone. Add {absent}.")
+    ways = {
+        "--vocab and --merges": given.vocab,
+        "--tokenizer": given.tokenizer,
+        "--train-tokenizer": given.train_tokenizer,
+    }
+    named = [way for way, value in ways.items() if value is not None]
+    if len(named) != 1:
+        parser.error(
+            f"a tokenizer must be named, and only one; got {' and '.join(named) or 'none'}. Pass --vocab and --merges, "
+            "or --tokenizer, to use files, or --train-tokenizer N to learn one."
+        )
     if given.train_tokenizer is not None and given.train_tokenizer < MIN_SIZE:
         parser.error(
             f"--train-tokenizer must be at least {MIN_SIZE} (256 bytes and the end of text); "

@@ -9,7 +9,6 @@ writes into DIR: train_data.jsonl, gpt2-vocab.json, gpt2-merges.txt, NAME_text_d
 
 from __future__ import annotations
 
-import hashlib
 import json
 import signal
 import sys
@@ -26,9 +25,9 @@ from nemo_sr.data.encoding import encode_documents, read_texts
 from nemo_sr.data.indexed import check_prefix
 from nemo_sr.data.journal import Journal
 from nemo_sr.data.merging import merge, parse_merge
-from nemo_sr.data.options import ARTICLES_NAME, REPORT_NAME, Options, parse_options
+from nemo_sr.data.options import ARTICLES_NAME, Options, parse_options
 from nemo_sr.data.progress import complain, say
-from nemo_sr.data.report import describe_inputs, describe_lengths, list_inputs, list_versions
+from nemo_sr.data.report import REPORT_NAME, describe_inputs, describe_lengths, hash_file, list_inputs, list_versions
 from nemo_sr.data.sources import Source, expand
 from nemo_sr.data.staging import Staging
 from nemo_sr.data.tokenizer import train_vocabulary
@@ -52,6 +51,8 @@ def preprocess(options: Options) -> dict[str, Any]:
     vocabulary = None
     if options.vocab is not None and options.merges is not None:
         vocabulary = Vocabulary.read(options.vocab, options.merges)
+    elif options.tokenizer is not None:
+        vocabulary = Vocabulary.read_json(options.tokenizer)
     sources = [Source(path) for path in expand(options.inputs)]
     if not options.is_jsonl:
         for dump in sources:
@@ -138,8 +139,7 @@ def _make(
             "trained": trained,
             "end_of_text": vocabulary.end_of_text,
             "append_eod": options.append_eod,
-            "vocab_sha256": _hash(path / VOCAB_NAME),
-            "merges_sha256": _hash(path / MERGES_NAME),
+            "fingerprint": vocabulary.fingerprint,
         },
         "tokens": {**tokens, "per_document": describe_lengths(lengths)},
         "seconds": {stage: round(value, 3) for stage, value in seconds.items()},
@@ -168,6 +168,9 @@ def _write_vocabulary(
     options: Options, sources: Sequence[Source], key: str, given: Vocabulary | None, path: Path, journal: Journal
 ) -> Vocabulary:
     """Put the tokenizer's files beside the data, trained if none is given."""
+    if given is not None and options.tokenizer is not None:
+        given.write(path)
+        return given
     if given is not None:
         assert options.vocab is not None
         assert options.merges is not None
@@ -196,12 +199,13 @@ def _describe_source(options: Options, sources: Sequence[Source]) -> dict[str, A
         "append_eod": options.append_eod,
         "vocab": _hash(options.vocab),
         "merges": _hash(options.merges),
+        "tokenizer": _hash(options.tokenizer),
         "train_tokenizer": options.train_tokenizer,
     }
 
 
 def _hash(path: Path | None) -> str | None:
-    return None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+    return None if path is None else hash_file(path)
 
 
 def _read_finished(options: Options, source: dict[str, Any] | None) -> dict[str, Any] | None:

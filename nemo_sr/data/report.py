@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 import nemo_sr
 from nemo_sr.data.sources import Source
+
+REPORT_NAME = "report.json"
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -26,6 +29,15 @@ def hash_file(path: Path) -> str:
         while data := file.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()
+
+
+def read_fingerprint(folder: Path) -> str | None:
+    """Return the fingerprint of the vocabulary that a folder's data were made with, None if no report says it."""
+    try:
+        report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
+        return str(report["tokenizer"]["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def describe_inputs(sources: Sequence[Source]) -> list[dict[str, Any]] | None:

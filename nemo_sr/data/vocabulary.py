@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VOCAB_NAME = "gpt2-vocab.json"
 MERGES_NAME = "gpt2-merges.txt"
@@ -62,8 +64,43 @@ class Vocabulary:
             FileNotFoundError: one of them is not there.
             ValueError: one of them is not what it should be, or they belong to different tokenizers.
         """
-        ids = _read_ids(vocab)
-        pairs = _read_merges(merges)
+        return cls._checked(_read_ids(vocab), _read_merges(merges), vocab, merges)
+
+    @classmethod
+    def read_json(cls, path: Path) -> Vocabulary:
+        """Read a Hugging Face tokenizer.json that does what GPT-2's tokenizer does.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            ValueError: it is another kind of tokenizer, or damaged.
+        """
+        text = _read(path, "a tokenizer.json")
+        try:
+            raw = json.loads(text)
+            problem = _find_difference(raw)
+            if problem:
+                raise ValueError(problem)
+            model = raw["model"]
+            ids = {**model["vocab"], **{token["content"]: token["id"] for token in raw.get("added_tokens") or []}}
+            pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+            merges = [(left, right) for left, right in pairs]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the tokenizer must be GPT-2's byte-level BPE; {path} is something else or damaged: {error}. Pass the "
+                "tokenizer.json of a GPT-2 or GPT-Neo model, or train one with --train-tokenizer."
+            ) from error
+        _check_ids(ids, path)
+        return cls._checked(ids, merges, path, path)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of tokens, ids and merges, however the files are laid out."""
+        content = json.dumps([sorted(self.ids.items(), key=lambda entry: entry[1]), list(map(list, self.merges))])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @classmethod
+    def _checked(cls, ids: dict[str, int], pairs: list[tuple[str, str]], vocab: Path, merges: Path) -> Vocabulary:
+        """Check that ids and merges belong together; the paths are for messages."""
         if END_OF_TEXT not in ids:
             raise ValueError(f"a vocabulary must hold {END_OF_TEXT}, which ends documents; {vocab} does not. {_PAIR}")
         missing_bytes = [symbol for symbol in byte_symbols() if symbol not in ids]
@@ -112,14 +149,38 @@ def _read_ids(path: Path) -> dict[str, int]:
         ids = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"a vocabulary must be JSON; {path} is not: {error}. {_PAIR}") from error
-    if not isinstance(ids, dict) or not all(type(value) is int for value in ids.values()):
+    if not isinstance(ids, dict):
+        raise ValueError(f"a vocabulary must be one JSON object, token -> id; {path} is something else. {_PAIR}")
+    _check_ids(ids, path)
+    return ids
+
+
+def _check_ids(ids: dict[str, Any], path: Path) -> None:
+    if not all(type(value) is int for value in ids.values()):
         raise ValueError(f"a vocabulary must be one JSON object, token -> id; {path} is something else. {_PAIR}")
     if sorted(ids.values()) != list(range(len(ids))) or not ids:
         raise ValueError(
             f"the {len(ids)} tokens of a vocabulary must have the ids 0 to {len(ids) - 1}, each once; "
             f"in {path} they have others. {_PAIR}"
         )
-    return ids
+
+
+def _find_difference(raw: dict[str, Any]) -> str | None:
+    """Say in what a tokenizer.json departs from GPT-2's byte-level BPE, None if in nothing."""
+    model, splitter = raw["model"], raw.get("pre_tokenizer") or {}
+    if splitter.get("type") == "Sequence" and len(splitter["pretokenizers"]) == 1:
+        splitter = splitter["pretokenizers"][0]
+    differences = {
+        f"its model is {model.get('type')}": model.get("type") != "BPE",
+        "it changes the text before (normalizer)": bool(raw.get("normalizer")),
+        "it splits words in another way (pre_tokenizer)": splitter.get("type") != "ByteLevel"
+        or not splitter.get("use_regex", True),
+        "it puts a space before the text": splitter.get("add_prefix_space", False),
+        "it drops merges at random": bool(model.get("dropout")),
+        "it marks parts of words": bool(model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")),
+        "it takes whole words before merges": bool(model.get("ignore_merges")),
+    }
+    return next((text for text, holds in differences.items() if holds), None)
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from nemo_sr.data.vocabulary import END_OF_TEXT, MERGES_NAME, VOCAB_NAME, Vocabulary
 from nemo_sr.models.hf_folder import write_json
@@ -25,21 +23,7 @@ def read_tokenizer(folder: Path) -> Vocabulary | None:
     file = folder / "tokenizer.json"
     if not file.exists():
         return None
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        model = raw["model"]
-        ids = {**model["vocab"], **{token["content"]: token["id"] for token in raw.get("added_tokens", [])}}
-        lines = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-        is_bpe = model.get("type") == "BPE"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        is_bpe = False
-    if not is_bpe:
-        raise ValueError(f"the tokenizer must be GPT-2's byte-level BPE; {file} is something else or damaged.")
-    with TemporaryDirectory() as scratch:
-        vocab, merges = Path(scratch) / VOCAB_NAME, Path(scratch) / MERGES_NAME
-        write_json(vocab, ids)
-        merges.write_text("\n".join([*lines, ""]), encoding="utf-8")
-        return Vocabulary.read(vocab, merges)
+    return Vocabulary.read_json(file)
 
 
 def write_tokenizer(folder: Path, vocabulary: Vocabulary, *, max_length: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from nemo_sr.data.indexed import check_prefix
+from nemo_sr.data.report import REPORT_NAME, read_fingerprint
 from nemo_sr.megatron.versions import is_since
 from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.training.config import ConfigError
@@ -143,6 +144,8 @@ def check_layout(config: DictConfig) -> None:
 def check_data(data: DictConfig, model: DictConfig) -> None:
     """Check that the data and the tokenizer's files are there, complete, and belong together.
 
+    What made the data is known if scripts/preprocess_wikipedia.py did: its report says of what vocabulary.
+
     Raises:
         ConfigError: naming the first file that is not as it should be.
     """
@@ -152,7 +155,16 @@ def check_data(data: DictConfig, model: DictConfig) -> None:
             check_prefix(path)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(f"data.data_prefix: {error}") from None
-    GPT2BPETokenizer(**tokenizer_files(data, model))
+    files = tokenizer_files(data, model)
+    tokenizer = GPT2BPETokenizer(**files)
+    for prefix in prefixes(data.data_prefix)[0]:
+        made_with = read_fingerprint(Path(prefix).parent)
+        if made_with is not None and made_with != tokenizer.vocabulary.fingerprint:
+            raise ConfigError(
+                f"data.data_prefix: {prefix} must be tokenized with the vocabulary of the run, {files['vocab_file']}; "
+                f"{Path(prefix).parent / REPORT_NAME} says that it was another. Give model.tokenizer.vocab_file and "
+                "merge_file of the data, or make the data anew."
+            )
 
 
 def prefixes(data_prefix: Any) -> tuple[list[str], list[float] | None]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a dump to training data, end to end."""
 
+import bz2
 import hashlib
 import json
 from collections import Counter
@@ -91,11 +92,10 @@ def test_report_counts_everything(sample_data, sample_dump):
     }  # fmt: skip
     assert (per_document["0%"], per_document["100%"]) == (lengths[0], lengths[-1])
     assert per_document["50%"] == lengths[(len(lengths) - 1) // 2]
-    hashes = {
-        f"{kind}_sha256": sha256(sample_data / f"gpt2-{kind}.{ending}")
-        for kind, ending in (("vocab", "json"), ("merges", "txt"))
-    }
-    assert report["tokenizer"] == {"size": 2048, "trained": True, "end_of_text": 2047, "append_eod": True, **hashes}
+    vocabulary = Vocabulary.read(sample_data / VOCAB_NAME, sample_data / MERGES_NAME)
+    assert report["tokenizer"] == {
+        "size": 2048, "trained": True, "end_of_text": 2047, "append_eod": True, "fingerprint": vocabulary.fingerprint
+    }  # fmt: skip
     assert report["inputs"] == [
         {"name": str(sample_dump), "size": sample_dump.stat().st_size, "sha256": sha256(sample_dump)}
     ]
@@ -123,6 +123,62 @@ def test_given_tokenizer_is_copied(write_dump, sample_data, tmp_path):
     assert (out / MERGES_NAME).read_bytes() == merges.read_bytes()
     assert [article["text"] for article in read_articles(out)] == [f"Ä b {END_OF_TEXT}", "c"]
     assert check_tokens(out, "x") == np.uint16
+
+
+def test_tokenizer_json_gives_the_same_data(write_dump, sample_data, tmp_path):
+    from transformers import GPT2TokenizerFast
+
+    vocab, merges = sample_data / VOCAB_NAME, sample_data / MERGES_NAME
+    GPT2TokenizerFast(str(vocab), str(merges)).save_pretrained(tmp_path)
+    dump = write_dump([("A", "Ä ''b'' words"), ("C", "c")])
+    assert run("--input", dump, "--output", tmp_path / "1/x", "--vocab", vocab, "--merges", merges) == 0
+    assert run("--input", dump, "--output", tmp_path / "2/x", "--tokenizer", tmp_path / "tokenizer.json") == 0
+    check_tokens(tmp_path / "2", "x")
+    assert (tmp_path / "1/x_text_document.bin").read_bytes() == (tmp_path / "2/x_text_document.bin").read_bytes()
+
+
+def test_lines_of_json_need_no_dump(sample_data, tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
+    (tmp_path / "b.jsonl.bz2").write_bytes(bz2.compress(b'{"text": "two"}\nno\n'))
+    words = ["--vocab", sample_data / VOCAB_NAME, "--merges", sample_data / MERGES_NAME, "--output", tmp_path / "out/x"]
+    inputs = ["--input-jsonl", tmp_path / "a.jsonl", tmp_path / "b.jsonl.bz2"]
+    assert run(*inputs, *words) == 3
+    assert "1 are not and were left out, the first: {'file': " in capsys.readouterr().err
+    assert run(*inputs, *words) == 3  # it is done, and still not all of it
+    assert run(*inputs, *words, "--allow-skipped") == 0
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert (report["tokens"]["documents"], report["tokens"]["empty"], report["tokens"]["skipped"]) == (2, 1, 1)
+    assert [(entry["file"], entry["line"]) for entry in report["skipped"]] == [(str(tmp_path / "b.jsonl.bz2"), 2)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "gpt2-merges.txt", "gpt2-vocab.json", "report.json", "x_text_document.bin", "x_text_document.idx"
+    ]  # fmt: skip
+
+
+def test_disambiguations_are_left_out_unless_wanted(write_dump, tmp_path):
+    dump = write_dump([("A", "abc"), ("B", "''B'' may be:\n* b\n{{Disambig|geo}}"), ("C (disambiguation)", "c")])
+    for words, count in (([], 1), (["--keep-disambiguations"], 3)):
+        assert run("--input", dump, "--output", tmp_path / "out/x", "--train-tokenizer", 257, *words) == 0
+        assert len(read_articles(tmp_path / "out")) == count
+    assert json.loads((tmp_path / "out/report.json").read_text())["pages"]["articles"] == 3
+
+
+def test_pages_that_cannot_be_read_are_counted_and_named(write_dump, tmp_path, capsys):
+    """A broken page, and one whose markup would keep the parser for hours."""
+    dump = write_dump(
+        [("A", "abc"), ("B", "word"), ("D", "{{a|[[b|" * 100_000), ("E", "[[" * 10_000 + "{{" * 10_000)], "d.xml"
+    )
+    dump.write_bytes(dump.read_bytes().replace(b"word", b"w\xffrd"))
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        assert run("--input", dump, "--output", out / "x", "--train-tokenizer", 257, "--workers", workers) == 3
+        assert "2 are not and were left out" in capsys.readouterr().err
+        report = json.loads((out / "report.json").read_text())
+        assert (report["pages"]["kept"], report["pages"]["skipped"]) == (2, 2)
+        assert [entry["id"] for entry in report["skipped"]] == ["2", "3"]
+        assert "UTF-8" in report["skipped"][0]["reason"]
+        assert (
+            report["skipped"][1]["reason"] == "its markup opens 200000 templates, links or tags that it does not close"
+        )
 
 
 def test_large_vocabulary_takes_four_bytes(write_dump, sample_data, tmp_path):

@@ -118,3 +118,55 @@ def test_missing_and_binary_files_are_refused(vocabulary, tmp_path):
 def test_extra_special_tokens_are_allowed(vocabulary, tmp_path):
     Vocabulary({**vocabulary.ids, "<|pad|>": 280}, vocabulary.merges).write(tmp_path)
     assert len(Vocabulary.read(tmp_path / VOCAB_NAME, tmp_path / MERGES_NAME)) == 281
+
+
+@pytest.fixture
+def tokenizer_json(vocabulary, tmp_path):
+    """A tokenizer.json as transformers writes GPT-2's, and a function that changes it."""
+    from transformers import GPT2TokenizerFast
+
+    vocabulary.write(tmp_path)
+    GPT2TokenizerFast(str(tmp_path / VOCAB_NAME), str(tmp_path / MERGES_NAME)).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+
+    def change(**changes):
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        for key, value in changes.items():
+            part, _, name = key.partition("__")
+            (raw[part] if name else raw)[name or part] = value
+        path.write_text(json.dumps(raw), encoding="utf-8")
+        return path
+
+    return change
+
+
+def test_tokenizer_json_is_the_same_vocabulary(vocabulary, tokenizer_json):
+    read = Vocabulary.read_json(tokenizer_json())
+    assert (dict(read.ids), list(read.merges)) == (dict(vocabulary.ids), list(vocabulary.merges))
+    assert read.fingerprint == vocabulary.fingerprint
+
+
+def test_fingerprint_is_of_the_content(vocabulary, tmp_path):
+    shuffled = dict(sorted(vocabulary.ids.items()))
+    assert Vocabulary(shuffled, vocabulary.merges).fingerprint == vocabulary.fingerprint
+    assert Vocabulary(vocabulary.ids, vocabulary.merges[::-1]).fingerprint != vocabulary.fingerprint
+    swapped = {**vocabulary.ids, "a": vocabulary.ids["b"], "b": vocabulary.ids["a"]}
+    assert Vocabulary(swapped, vocabulary.merges).fingerprint != vocabulary.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__type": "WordPiece"}, "its model is WordPiece"),
+        ({"normalizer": {"type": "NFC"}}, "it changes the text before"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "it splits words in another way"),
+        ({"pre_tokenizer__use_regex": False}, "it splits words in another way"),
+        ({"pre_tokenizer__add_prefix_space": True}, "it puts a space before"),
+        ({"model__ignore_merges": True}, "takes whole words before merges"),
+        ({"model__merges": None}, "something else or damaged"),
+        ({"model__merges": [["q", "q"]]}, "needs the token 'qq'"),
+    ],
+)
+def test_other_tokenizers_are_refused(tokenizer_json, changes, message):
+    with pytest.raises(ValueError, match=message):
+        Vocabulary.read_json(tokenizer_json(**changes))

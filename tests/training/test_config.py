@@ -1,15 +1,18 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
+import shutil
 
 import pytest
 from omegaconf import OmegaConf
 from toy import overrides
 
+from nemo_sr.data.vocabulary import Vocabulary
 from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.config import ConfigError, compose_config, find_conf, rewrite_argv
 from nemo_sr.training.regimes import REGIMES, describe_regimes, find_regime
-from nemo_sr.training.validate import check_config, check_layout, check_schedule, prefixes
+from nemo_sr.training.validate import check_config, check_data, check_layout, check_schedule, prefixes
 from nemo_sr.training.values import SCHEDULES, check_values
 
 CONF = find_conf()
@@ -275,3 +278,19 @@ def test_a_fault_in_a_configuration_of_ones_own_is_named(text, message, tmp_path
 def test_multirun_is_refused():
     with pytest.raises(ConfigError, match="One start trains one run"):
         compose_config(["--multirun", "optim.lr=1,2"])
+
+
+def test_data_of_another_vocabulary_are_refused(toy_prefix, tmp_path):
+    folder = shutil.copytree(toy_prefix.parent, tmp_path / "data")
+    data = OmegaConf.create({"data_prefix": str(folder / toy_prefix.name)})
+    model = OmegaConf.create({"tokenizer": {"vocab_file": None, "merge_file": None}})
+    vocabulary = Vocabulary.read(folder / "gpt2-vocab.json", folder / "gpt2-merges.txt")
+    check_data(data, model)  # nothing says what made them
+    for fingerprint, is_right in ((vocabulary.fingerprint, True), ("0" * 64, False)):
+        (folder / "report.json").write_text(json.dumps({"tokenizer": {"fingerprint": fingerprint}}))
+        if is_right:
+            check_data(data, model)
+    with pytest.raises(
+        ConfigError, match=r"toy must be tokenized with the vocabulary of the run, .*gpt2-vocab\.json; "
+    ):
+        check_data(data, model)
