@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_sr.data.download import TOKENIZERS
 from nemo_sr.data.parallel import usable_cores
 from nemo_sr.data.report import REPORT_NAME
 from nemo_sr.data.sources import STDIN
@@ -44,6 +45,8 @@ class Options:
         tokenizer: A tokenizer.json in their place, or None.
         train_tokenizer: Number of tokens to train, given exactly when no file is.
         workers: Number of processes.
+        download: Wiki, and perhaps date, of a dump to fetch in place of ``inputs``.
+        download_tokenizer: Tokenizer to fetch in place of ``vocab`` and ``merges``.
         json_key: Key of the text in lines of JSON.
         append_eod: Whether every document ends with the end of text.
         keep_disambiguations: Whether to keep pages that only list articles of like names.
@@ -60,6 +63,8 @@ class Options:
     train_tokenizer: int | None
     workers: int
     is_jsonl: bool = False
+    download: str | None = None
+    download_tokenizer: str | None = None
     json_key: str = "text"
     append_eod: bool = True
     keep_disambiguations: bool = False
@@ -109,6 +114,11 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         help='MediaWiki exports, .xml, .xml.bz2 (multistream too) or .xml.gz: paths, "patterns*", or - for stdin',
     )
     source.add_argument(
+        "--download",
+        metavar="WIKI[/DATE]",
+        help="fetch a dump of Wikimedia's first, say enwiki or enwiki/20260101, into DIR; resumed and checked",
+    )
+    source.add_argument(
         "--input-jsonl",
         nargs="+",
         metavar="FILE",
@@ -134,6 +144,9 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         "--tokenizer", type=Path, metavar="T.json", help="a Hugging Face tokenizer.json of GPT-2's kind in their place"
     )
     tokenizer.add_argument(
+        "--download-tokenizer", choices=[*TOKENIZERS], help="fetch a vocabulary and its merges first, into DIR; checked"
+    )
+    tokenizer.add_argument(
         "--train-tokenizer", type=int, metavar="N", help="learn a vocabulary of N tokens from the text"
     )
     parser.add_argument(
@@ -156,7 +169,11 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
     _check_tokenizer(parser, given)
     if given.workers < 1:
         parser.error(f"--workers must be at least 1; got {given.workers}. Leave it out to use every core.")
-    inputs = given.input or given.input_jsonl
+    inputs = given.input or given.input_jsonl or []
+    if given.download is not None and not re.fullmatch(r"[a-z_]+(/\d{8})?", given.download):
+        parser.error(f"--download must be a wiki and perhaps a date, as in enwiki/20260101; got {given.download}.")
+    if given.shard is not None and (given.download or given.download_tokenizer):
+        parser.error("--shard needs files that are there; got a download. Fetch them first, by a run without --shard.")
     if given.input_jsonl and given.output is None:
         parser.error("--output must be given with --input-jsonl, DIR/NAME; got none. Add it.")
     if given.input_jsonl and str(STDIN) in inputs and given.train_tokenizer:
@@ -166,7 +183,9 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         parser.error(f"--output must be a folder and a name, DIR/NAME; got {output!r}. Add a name, say wiki.")
     return Options(
         inputs=tuple(inputs),
-        is_jsonl=given.input is None,
+        is_jsonl=given.input_jsonl is not None,
+        download=given.download,
+        download_tokenizer=given.download_tokenizer,
         output=Path(output),
         vocab=given.vocab,
         merges=given.merges,
@@ -192,7 +211,7 @@ def _parse_shard(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         parser.error(
             "--shard needs a tokenizer that is made already; got --train-tokenizer. Train it on one shard first."
         )
-    if str(STDIN) in (given.input or given.input_jsonl):
+    if str(STDIN) in (given.input or given.input_jsonl or []):
         parser.error("--shard needs files; got standard input. Pass paths.")
     return int(match[1]), int(match[2])
 
@@ -204,6 +223,7 @@ def _check_tokenizer(parser: argparse.ArgumentParser, given: argparse.Namespace)
     ways = {
         "--vocab and --merges": given.vocab,
         "--tokenizer": given.tokenizer,
+        "--download-tokenizer": given.download_tokenizer,
         "--train-tokenizer": given.train_tokenizer,
     }
     named = [way for way, value in ways.items() if value is not None]

@@ -15,11 +15,13 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nemo_sr.data.articles import extract_articles
+from nemo_sr.data.download import download_dump, download_tokenizer
 from nemo_sr.data.dump import read_site
 from nemo_sr.data.encoding import encode_documents, read_texts
 from nemo_sr.data.indexed import check_prefix
@@ -48,6 +50,7 @@ def preprocess(options: Options) -> dict[str, Any]:
         OSError: a file cannot be written.
         RuntimeError: a worker died, or another run uses the folder.
     """
+    options = _download(options)
     vocabulary = None
     if options.vocab is not None and options.merges is not None:
         vocabulary = Vocabulary.read(options.vocab, options.merges)
@@ -76,6 +79,16 @@ def preprocess(options: Options) -> dict[str, Any]:
         staging.publish()
     finished: dict[str, Any] = json.loads((options.folder / REPORT_NAME).read_text(encoding="utf-8"))
     return finished
+
+
+def _download(options: Options) -> Options:
+    """Fetch what is to be fetched; return the options with the files in its place."""
+    if options.download is not None:
+        options = replace(options, inputs=(str(download_dump(options.download, options.folder)),))
+    if options.download_tokenizer is not None:
+        vocab, merges = download_tokenizer(options.download_tokenizer, options.folder)
+        options = replace(options, vocab=vocab, merges=merges)
+    return options
 
 
 def _make(

@@ -22,9 +22,9 @@ REPORT_NAME = "report.json"
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
+def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """Return the checksum of a file, in hexadecimal digits."""
+    digest = hashlib.new(algorithm)
     with path.open("rb") as file:
         while data := file.read(1 << 20):
             digest.update(data)
