@@ -102,6 +102,9 @@ def shard_folder(output: Path, shard: tuple[int, int]) -> Path:
 def parse_options(argv: Sequence[str] | None = None) -> Options:
     """Read the command line; a mistake in it ends the program with exit code 2."""
     parser = argparse.ArgumentParser(
+        usage="preprocess_wikipedia.py (--input DUMP ... | --download WIKI[/DATE] | --input-jsonl FILE ...) "
+        "[--output DIR/NAME]\n           (--vocab V.json --merges M.txt | --tokenizer T.json | --train-tokenizer N | "
+        "--download-tokenizer gpt2) [options]\n       preprocess_wikipedia.py merge [--output DIR/NAME]",
         description="Turn MediaWiki dumps, or other text in lines of JSON, into Megatron-core's .bin/.idx files.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
