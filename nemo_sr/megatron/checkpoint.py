@@ -13,6 +13,7 @@ import torch
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
 from nemo_sr.megatron.versions import is_since
+from nemo_sr.migration import LR_ADVICE
 
 FORMAT = "fully_reshardable"
 SHARDING_TYPE = "distrib_optim_sharding_type"
@@ -216,14 +217,11 @@ def _identity(group: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(group[key] if key in group else group[f"pre_{key}"] for key in _IDENTITY)
 
 
-LR_ADVICE = (
-    "The checkpoint's optimizer kept FP32 masters: its moments were cast to BF16 (nearest), its step is kept, and the "
-    "BF16 weights go on from here. Stochastic rounding takes 2 to 4 times the maximum learning rate of mixed "
-    "precision; raise optim.lr accordingly and keep the minimum."
-)
-
-
 def advise_on_lr() -> None:
     """Say, once for all ranks, what a run that goes on from FP32 masters should change."""
     if torch.distributed.get_rank() == 0:
-        warnings.warn(LR_ADVICE, stacklevel=2)
+        warnings.warn(
+            "The checkpoint's optimizer kept FP32 masters: its moments were cast to BF16 (nearest), its step is kept, "
+            f"and the BF16 weights go on from here. {LR_ADVICE}",
+            stacklevel=2,
+        )

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from nemo_sr.megatron import checkpoint_metadata
 from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_masters
 from nemo_sr.megatron.reading import load_as_data, read_plan
 from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_state
+from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.model_file import holds_weights_alone
 from nemo_sr.training.regimes import find_regime
@@ -60,7 +63,9 @@ def load_training(
     elif _has_stock_optimizer(pl_module):
         load_stock_state(megatron, loaded["optimizer"], masters=masters)
     else:
-        megatron.load_state_dict(loaded["optimizer"])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=f".*{re.escape(LR_ADVICE)}")  # a note of the start, see resume
+            megatron.load_state_dict(loaded["optimizer"])
     return loaded
 
 

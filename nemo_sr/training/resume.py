@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
 from nemo_sr.training.model_file import MODEL_FILE, check_same_model, holds_weights_alone
@@ -208,11 +209,8 @@ def describe_change(saved: str, present: str) -> list[str]:
         weights = (
             "weights and" if before.weights == "fp32" else "the BF16 weights go on without their FP32 masters, and"
         )
-        return [
-            f"From {saved} to {present}: {weights} moments were cast to BF16 (nearest). Stochastic rounding takes "
-            "2 to 4 times the maximum learning rate of mixed precision: raise optim.sr_lr_scale, and keep "
-            "optim.sched.min_lr."
-        ]
+        advice = f" {LR_ADVICE} optim.sr_lr_scale does both." if now.rounds_stochastically else ""
+        return [f"From {saved} to {present}: {weights} moments were cast to BF16 (nearest).{advice}"]
     made = "weights and" if now.weights == "fp32" else "FP32 masters were made of the BF16 weights, and"
     return [
         f"From {saved} to {present}: {made} moments were cast to FP32. Mixed precision takes a half to a quarter of "

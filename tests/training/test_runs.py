@@ -13,6 +13,7 @@ import pytest
 import torch
 from toy import environment, overrides, pretrain, read_tensors, start_pretrain
 
+from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.launch import free_port
 from nemo_sr.training.run_folder import checkpoint_name
 
@@ -77,6 +78,18 @@ def test_help_names_configs_groups_strategies_and_launchers():
     assert done.returncode == 0
     for word in ("gpt_tiny_cpu", "gpt_neo_350m", "adamw_sr_paper", "BF16+SR", "torchrun", "srun", "optim.lr="):
         assert word in done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_over_to_stochastic_rounding_gets_the_advice_on_its_rate_once(toy_prefix, tmp_path):
+    mixed, rounded = (overrides(toy_prefix, tmp_path / name, max_steps=10) for name in ("mixed", "rounded"))
+    first = pretrain(*mixed, "optim.name=adamw", "trainer.stop_after_steps=4")
+    assert first.returncode == 0, first.stderr
+    source = tmp_path / "mixed" / "checkpoints" / checkpoint_name(4)
+    second = pretrain(*rounded, "optim.name=adamw_sr", f"exp_manager.resume_from_checkpoint={source}")
+    assert second.returncode == 0, second.stderr
+    assert (second.stdout + second.stderr).count(LR_ADVICE) == 1
+    assert "Step 10 of 10: finished." in second.stdout
 
 
 def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_prefix, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from stored import store
 from toy import ROOT, environment, overrides
 
+from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
@@ -242,7 +243,9 @@ def test_a_new_run_starts_from_a_checkpoint_of_megatrons(run, tmp_path):
     start = find_start(config)
     assert (start.step, start.consumed_samples, start.checkpoint) == (0, 0, tmp_path)
     assert not start.keeps_random_state
-    assert "raise optim.sr_lr_scale" in start.notes[1]
+    assert start.notes[1].endswith(f"(nearest). {LR_ADVICE} optim.sr_lr_scale does both.")
+    config.optim.name = "adamw_bf16"  # rounds to nearest
+    assert find_start(config).notes[1].endswith("(nearest).")
 
 
 def test_another_layout_leaves_the_random_states_out_and_says_so(run):
