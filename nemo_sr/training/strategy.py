@@ -60,5 +60,8 @@ class MegatronStrategy(DDPStrategy):  # type: ignore[misc]
         self.accelerator.teardown()
         if self._failed or not torch.distributed.is_initialized():
             return
+        # gloo's threads need Python's lock to free the tensors of the last collectives. Who destroys a group (Python's
+        # own shutdown, where something still refers to it) holds that lock and waits for them; a barrier does not.
+        torch.distributed.barrier()
         parallel_state.destroy_model_parallel()
         torch.distributed.destroy_process_group()
