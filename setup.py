@@ -129,6 +129,7 @@ setup(
         "dev": [
             "pytest>=8",
             "pytest-timeout",
+            "pytest-xdist",
             "hypothesis>=6",
             "expecttest",
             "accelerate>=1.1",  # the Trainer of transformers wants it

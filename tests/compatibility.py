@@ -35,6 +35,7 @@ TOOLS = [
     "psutil>=5.9",
     "hydra-core>=1.3.2",
     "einops",
+    "setuptools>=70.1",
 ]
 # Versions that a row chooses itself, or that follow from those.
 CHOSEN = re.compile(r"(torch|triton|numpy|megatron-core|(nvidia|cuda)-\S+)==")
