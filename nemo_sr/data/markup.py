@@ -32,7 +32,7 @@ from nemo_sr.data.rendering import (
     render,
 )
 
-__all__ = ["HIDDEN_PREFIXES", "MarkupError", "clean"]
+__all__ = ["HIDDEN_PREFIXES", "MarkupError", "clean", "tidy"]
 
 HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})
 
@@ -80,10 +80,15 @@ def clean(wikitext: str, *, hidden_prefixes: Set[str] = HIDDEN_PREFIXES) -> str:
         text = render(wikitext, hidden_prefixes)
     else:
         text = "\n".join(_render_lines(cut_out(wikitext, hidden_prefixes), hidden_prefixes))
-    return _tidy(text)
+    return tidy(text)
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
+    """Remove what ``REMOVED`` parts leave behind, needless spaces and blank lines.
+
+    Args:
+        text: As ``rendering.render`` returns it.
+    """
     text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", text))
     if REMOVED in text:
         text = "\n".join(line for line in text.split("\n") if not _is_removed(line))

@@ -34,6 +34,7 @@ HEAD = 1 << 16
 """Bytes that are kept of a larger record, to name it."""
 
 _SEGMENT_SIZES = {".bz2": (1 << 18, 1 << 21), "": (1 << 20, 1 << 23)}  # smallest and largest, in bytes of the file
+_MAX_EXPANDED = 1 << 27  # bytes of one segment, which a worker may have to hold
 _OPENERS: dict[str, Callable[[Any], Any]] = {".bz2": bz2.open, ".gz": gzip.open}
 _ENDINGS = (".xml", ".jsonl", ".json", ".bz2", ".gz")
 _MAGICS = {b"BZh": ".bz2", b"\x1f\x8b": ".gz"}
@@ -83,7 +84,15 @@ class Segment:
         """Yield its data and those behind it for as long as wanted, with whether they are its own."""
         with reading(self.path):
             if self.packed:
-                yield from read_blocks(self.path, self.start, self.stop)
+                expanded = 0
+                for data, is_own in read_blocks(self.path, self.start, self.stop):
+                    expanded += len(data)
+                    if expanded > _MAX_EXPANDED:
+                        raise DamagedError(
+                            f"{self.num_bytes} bytes from byte {self.start} on expand to more than "
+                            f"{_MAX_EXPANDED >> 20} MiB, which no text does"
+                        )
+                    yield data, is_own
                 return
             with self.path.open("rb") as file:
                 file.seek(self.start)

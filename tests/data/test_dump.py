@@ -225,6 +225,16 @@ def test_headers_that_are_refused(write_dump, read_dump, old, new, message):
         read_dump(path)
 
 
+def test_a_compression_bomb_is_refused(write_dump, read_dump):
+    """150 MB of small pages in 5 kB."""
+    path = write_dump([("A", "a" * 500_000)], "dump.xml.bz2")
+    data = bz2.decompress(path.read_bytes())
+    start, end = data.index(PAGE), data.rindex(b"</mediawiki>")
+    path.write_bytes(bz2.compress(data[:start]) + bz2.compress(data[start:end]) * 300 + bz2.compress(data[end:]))
+    with pytest.raises(SourceError, match="expand to more than 128 MiB"):
+        read_dump(path)
+
+
 LINES = [b"one", b"", b"three " * 500, b"4"]
 
 

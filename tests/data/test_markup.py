@@ -4,7 +4,8 @@
 
 import pytest
 
-from nemo_sr.data.markup import clean
+from nemo_sr.data.markup import HIDDEN_PREFIXES, clean, tidy
+from nemo_sr.data.rendering import render
 
 CASES = {
     # Style
@@ -87,6 +88,11 @@ CASES["code block"] = (CASES["code block"][0], 'a\n\nx = {{1: "&amp;"}}\n\nb')
 @pytest.mark.parametrize(("wikitext", "text"), CASES.values(), ids=CASES.keys())
 def test_clean(wikitext, text):
     assert clean(wikitext) == text
+
+
+@pytest.mark.parametrize("wikitext", [wikitext for wikitext, _ in CASES.values()], ids=CASES.keys())
+def test_shortcuts_change_nothing(wikitext):
+    assert clean(wikitext) == tidy(render(wikitext, HIDDEN_PREFIXES))
 
 
 def test_local_names_of_files_and_categories():
