@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-LM's own pretrain_gpt.py on two ranks of a CPU, with its Adam (FP32 masters) and with adamw_sr.
 
-    python benchmarks/megatron_lm.py MEGATRON_LM [--iterations 50]
+    python benchmarks/megatron_lm.py MEGATRON_LM [--iterations 50] [--only "PP 2"]
 
 MEGATRON_LM is a checkout of NVIDIA's repository (core_v0.16.1), which needs the package six. Prints the losses that the
 program logs, side by side, for data, tensor and pipeline parallelism.
@@ -39,12 +39,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("megatron_lm", type=Path)
     parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--only", default="", help="rows that have this in their first two columns")
     options = parser.parse_args()
     shown = [*sorted({1, options.iterations, *range(10, options.iterations, 10)}), "validation"]
     print("| layout | optimizer |", " | ".join(map(str, shown)), "|")
     print("|---|---|" + "---|" * len(shown), flush=True)
     for layout, flags in LAYOUTS.items():
         for optimizer, start in OPTIMIZERS.items():
+            if options.only not in f"{layout} | {optimizer}":
+                continue
             arguments = [*MODEL.split(), *STEP.split(), *CPU.split(), *flags.split()]
             found = losses(start, options.megatron_lm / "pretrain_gpt.py", arguments, options)
             print(f"| {layout} | {optimizer} |", " | ".join(f"{found[key]:.4f}" for key in shown), "|", flush=True)

@@ -18,7 +18,7 @@ from nemo_sr.migration import LR_ADVICE
 FORMAT = "fully_reshardable"
 SHARDING_TYPE = "distrib_optim_sharding_type"
 _SHARDING_TYPES = ("dp_reshardable", FORMAT) if is_since("0.15") else (FORMAT,)
-# What Megatron takes where nothing is said, and what NeMo 2.4 and 2.5 ask for.
+# What Megatron takes where nothing is said, and what NeMo 2.5 asks for.
 _REPLACED = (None, "fully_sharded_model_space", "dp_zero_gather_scatter")
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # What Megatron tells groups apart by; from 0.19 on by their learning rates too, which a resumed run may change.

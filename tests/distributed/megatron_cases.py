@@ -216,11 +216,11 @@ def factory(gpt):
     return found
 
 
-def formats(gpt, options):
+def formats(gpt, layout, options):
     """What is saved for each sharding type that a program may ask for, and what is said of it."""
     import nemo_sr.megatron
 
-    model = gpt.build_model(**options)
+    model = gpt.build_model(**layout, **options)
     optimizer = gpt.build_optimizer(model)
     gpt.inject_gradients(model, 0)
     optimizer.step()

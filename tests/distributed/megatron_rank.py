@@ -116,9 +116,6 @@ def experts(cases, gpt, directory):
             here["losses"], here["norms"] = cases.losses(gpt, layout, REAL_EXPERTS)
     if dist.get_world_size() == 1:
         found["names"] = cases.names(gpt, EXPERT_VARIANTS["plain"])
-        found["formats"] = {
-            variant: cases.formats(gpt, EXPERT_VARIANTS[variant]) for variant in ("plain", "replicated")
-        }
         if not is_since("0.17"):
             found["grouped"] = cases.grouped(gpt)
     elif dist.get_world_size() == 2:
@@ -127,6 +124,7 @@ def experts(cases, gpt, directory):
             options = EXPERT_VARIANTS[variant]
             found["ep2"][f"skipped {variant}"] = cases.skipped(gpt, {"ep": 2}, options)
             found["ep2"][f"skipped {variant} by one expert"] = cases.skipped_by_one_expert(gpt, {"ep": 2}, options)
+            found["ep2"][f"formats {variant}"] = cases.formats(gpt, {"ep": 2}, options)
         for variant, kind in RESUMES:
             path = f"{directory}/ep2-{variant}-{kind}"
             resumed = cases.resumed(gpt, {"ep": 2}, REAL_EXPERTS | EXPERT_VARIANTS[variant], kind, path)

@@ -117,13 +117,13 @@ REPLACED = ["none", "empty", "fully_sharded_model_space", "dp_zero_gather_scatte
 
 @pytest.mark.parametrize("variant", ["plain", "replicated"])
 def test_metadata_is_an_argument_that_nemo_2_finds_by_name(found, variant):
-    assert "metadata" in found["formats"][variant]["names"]
+    assert "metadata" in found["ep2"][f"formats {variant}"]["names"]
 
 
 @pytest.mark.parametrize("asked", REPLACED)
 @pytest.mark.parametrize("variant", ["plain", "replicated"])
 def test_a_form_that_adamw_sr_does_not_have_is_replaced_by_its_own(found, variant, asked):
-    formats = found["formats"][variant]
+    formats = found["ep2"][f"formats {variant}"]
     assert any("'optimizer.state.exp_avg.decoder." in line for line in formats["own"]["saved"])
     assert formats["own"]["said"] == []
     assert formats[asked]["saved"] == formats["own"]["saved"]
@@ -131,8 +131,8 @@ def test_a_form_that_adamw_sr_does_not_have_is_replaced_by_its_own(found, varian
 
 
 def test_a_form_of_megatron_fsdp_is_refused(found):
-    assert "fully_reshardable; got 'fsdp_dtensor'" in found["formats"]["plain"]["fsdp_dtensor"]["saved"]
-    assert "checkpoint_metadata()" in found["formats"]["plain"]["fsdp_dtensor"]["saved"]
+    assert "fully_reshardable; got 'fsdp_dtensor'" in found["ep2"]["formats plain"]["fsdp_dtensor"]["saved"]
+    assert "checkpoint_metadata()" in found["ep2"]["formats plain"]["fsdp_dtensor"]["saved"]
 
 
 @GROUPED_MLP

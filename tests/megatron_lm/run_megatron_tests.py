@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run Megatron-LM's tests of its optimizers and of their checkpoints on this CPU, with adamw_sr for their Adam.
 
-    python tests/megatron_lm/run_megatron_tests.py MEGATRON_LM [--write docs/megatron_lm_tests.md] [-k EXPRESSION]
+    python tests/megatron_lm/run_megatron_tests.py MEGATRON_LM [--write docs/megatron_lm_tests.md]
+    python tests/megatron_lm/run_megatron_tests.py MEGATRON_LM --file dist_checkpointing -k EXPRESSION
 
 MEGATRON_LM is a checkout of NVIDIA's repository (core_v0.16.1); its tests need the packages six, mock, click and
 requests. Most start eight processes: half an hour on two cores. A test that fails must be among those of
@@ -36,11 +37,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("megatron_lm", type=Path)
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--file", default="", help="only files that have this in their path")
     parser.add_argument("-k", dest="expression")
     parser.add_argument("--adam", action="store_true")
     options = parser.parse_args()
     outcomes = {}
     for file, num_ranks, tests in STARTS:
+        if options.file not in file:
+            continue
         choice = " and ".join(f"({part})" for part in (tests, options.expression) if part)
         merge(outcomes, run(file, num_ranks, choice, options))
     if options.adam:
