@@ -12,7 +12,7 @@ import psutil
 import pytest
 from toy import ROOT, find_ranks, overrides, run_python, start_pretrain, wait_for
 
-from nemo_sr.training.heartbeat import Beat, Judge
+from nemo_sr.training.judge import Beat, Judge
 
 TIMEOUT = 6
 
