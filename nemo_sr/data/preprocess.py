@@ -267,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(error))
         return 2
     except (OSError, RuntimeError) as error:
-        complain(f"{error} What is finished is kept; start the same command again to go on.")
+        complain(f"{str(error).rstrip('.')}. What is finished is kept; start the same command again to go on.")
         return 1
     except KeyboardInterrupt:
         complain("interrupted; what is finished is kept. Start the same command again to go on.")
