@@ -9,6 +9,7 @@ entered as any one of them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -67,6 +68,9 @@ def meta_rank(*, tensor_parallel: int, pipeline_parallel: int, data_parallel: in
     with contextlib.ExitStack() as stack:
         stack.enter_context(cpu_platform())
         stack.callback(setattr, sys, "excepthook", sys.excepthook)  # init_process_group wraps it
+        # What Megatron-core reports of a model that nobody trains.
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)
         torch.distributed.init_process_group(
             "fake",
             store=FakeStore(),

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -28,36 +28,32 @@ class Candidate:
     time: StepTime
 
 
-def possible_layouts(config: DictConfig, regime: Regime, *, fused_attention: bool) -> Iterator[Layout]:
-    """Return the layouts that Megatron-core could run, tensor parallelism within a node.
+def possible_layouts(config: DictConfig, regime: Regime) -> Iterator[Layout]:
+    """Return the layouts that Megatron-core could run, tensor parallelism within a node, without recomputation.
 
     Sequence parallelism goes with tensor parallelism where the strategy has it: it exchanges as much and keeps less.
 
     Args:
         config: A configuration; its trainer part says how many nodes of how many GPUs.
         regime: The strategy.
-        fused_attention: Whether attention keeps no scores; computing it alone again then saves next to nothing.
     """
     num_ranks = config.trainer.devices * config.trainer.num_nodes
-    recompute = (None, "full") if fused_attention else (None, "selective", "full")
     for tp in _divisors(config.trainer.devices):
         for pp in _divisors(config.model.num_layers):
             for micro_batch in MICRO_BATCHES:
+                is_sequence_parallel = tp > 1 and not regime.autocast
                 changes = {
                     "tensor_model_parallel_size": tp,
                     "pipeline_model_parallel_size": pp,
                     "micro_batch_size": micro_batch,
-                    "sequence_parallel": tp > 1 and not regime.autocast,
+                    "sequence_parallel": is_sequence_parallel,
                 }
                 changed = OmegaConf.merge(config, {"model": changes, "optim": {"name": regime.name}})
                 try:
                     check_layout(DictConfig(changed))
                 except ConfigError:
                     continue
-                for granularity in recompute:
-                    yield Layout(
-                        tp, pp, num_ranks // (tp * pp), micro_batch, tp > 1 and not regime.autocast, granularity
-                    )
+                yield Layout(tp, pp, num_ranks // (tp * pp), micro_batch, is_sequence_parallel, None)
 
 
 def _divisors(number: int) -> list[int]:
@@ -83,12 +79,16 @@ def find_layouts(
         limit: Bytes that a rank may need.
         gpu: What it runs on.
     """
+    # Recomputation costs time, so the least that fits; fused attention leaves little for "selective" to save.
+    ways = (None, "full") if planner.facts.fused_attention else (None, "selective", "full")
     found = []
-    for layout in possible_layouts(config, regime, fused_attention=planner.facts.fused_attention):
-        if planner.state_of_first(layout, regime, grad_dtype).total > limit:
+    for base in possible_layouts(config, regime):
+        if planner.state_of_first(base, regime, grad_dtype).total > limit:
             continue
-        largest = planner.largest(layout, regime, grad_dtype)
-        if largest.total <= limit:
-            time = estimate_step(planner, layout, regime, grad_dtype, gpu=gpu, gpus_per_node=config.trainer.devices)
-            found.append(Candidate(layout, largest, time))
+        for layout in (replace(base, recompute=way) for way in ways):
+            largest = planner.largest(layout, regime, grad_dtype)
+            if largest.total <= limit:
+                time = estimate_step(planner, layout, regime, grad_dtype, gpu=gpu, gpus_per_node=config.trainer.devices)
+                found.append(Candidate(layout, largest, time))
+                break
     return sorted(found, key=lambda candidate: (candidate.time.total, candidate.largest.total))
