@@ -27,26 +27,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def batches(items: Iterable[Item], *, size: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
-    """Group neighbouring items until their sizes sum to ``limit``; an item is never split.
-
-    Args:
-        items: What to group.
-        size: Size of an item.
-        limit: Sum of sizes at which a group is complete.
-    """
-    batch: list[Item] = []
-    total = 0
-    for item in items:
-        batch.append(item)
-        total += size(item)
-        if total >= limit:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
-
-
 def map_ordered(
     function: Callable[[Item], Result],
     items: Iterable[Item],

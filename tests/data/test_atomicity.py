@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nemo_sr.data import encoding, staging
-from nemo_sr.data.parallel import batches, map_ordered
+from nemo_sr.data.parallel import map_ordered
 from nemo_sr.data.preprocess import main
 from nemo_sr.data.staging import Staging
 
@@ -136,12 +136,6 @@ def test_map_keeps_the_order_and_draws_few_items_ahead(workers):
 def test_killed_worker_is_reported(recwarn):
     with pytest.raises(RuntimeError, match="one died"):
         list(map_ordered(_double, range(20), workers=2))
-
-
-def test_batches_split_nothing():
-    assert list(batches([3, 1, 5, 2, 2], size=int, limit=4)) == [[3, 1], [5], [2, 2]]
-    assert list(batches([], size=int, limit=4)) == []
-    assert list(batches([1], size=int, limit=4)) == [[1]]
 
 
 def children(pid):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gloo_ranks import run_ranks
 
-from nemo_sr.data.indexed import write_documents
+from nemo_sr.data.indexed import choose_type, write_index
 from nemo_sr.megatron.versions import is_since
 
 PROGRAM = Path(__file__).with_name("nemo2_program.py")
@@ -43,8 +43,10 @@ def corpus(tmp_path_factory):
     """Documents in which a byte mostly follows from the one before; none is one of the tokenizer's special ids."""
     prefix = tmp_path_factory.mktemp("corpus") / "steps"
     draw = np.random.default_rng(0)
-    documents = (draw.integers(200) + np.cumsum(draw.integers(1, 3, size=500)) for _ in range(40))
-    write_documents((32 + ids % 200 for ids in documents), prefix, vocab_size=256)
+    documents = np.stack([draw.integers(200) + np.cumsum(draw.integers(1, 3, size=500)) for _ in range(40)])
+    dtype = choose_type(256)
+    (32 + documents % 200).astype(dtype).tofile(f"{prefix}.bin")
+    write_index(prefix.with_suffix(".idx"), np.full(40, 500, np.int32), dtype)
     return prefix
 
 
