@@ -119,6 +119,7 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), sta
 def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: Start) -> None:
     from lightning.pytorch import Trainer
 
+    from nemo_sr.planning.forecast import forecast_run
     from nemo_sr.training.callbacks import ProgressCallback, ReplicaCheckCallback
     from nemo_sr.training.checkpoint import CheckpointCallback
     from nemo_sr.training.datamodule import GPTDataModule
@@ -128,6 +129,9 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
+    # Before anything initialises CUDA or makes process groups.
+    if launch.rank == 0 and (forecast := forecast_run(config, tokenizer.vocab_size)) is not None:
+        _say(launch, forecast)
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
