@@ -67,6 +67,7 @@ def meta_rank(*, tensor_parallel: int, pipeline_parallel: int, data_parallel: in
         )
     with contextlib.ExitStack() as stack:
         stack.enter_context(cpu_platform())
+        stack.enter_context(torch.random.fork_rng(devices=[]))  # Megatron-core seeds torch's generator
         stack.callback(setattr, sys, "excepthook", sys.excepthook)  # init_process_group wraps it
         # What Megatron-core reports of a model that nobody trains.
         stack.callback(logging.disable, logging.root.manager.disable)
