@@ -21,16 +21,24 @@ def forecast_run(config: DictConfig, vocab_size: int) -> str | None:
         vocab_size: Tokens of the tokenizer.
 
     Returns:
-        A line; None where this process can no longer plan: it has process groups, or has initialised CUDA.
+        A line, which may say that planning failed: that must not keep a run from starting. None where this process can
+        no longer plan: it has process groups, or has initialised CUDA.
     """
     if torch.distributed.is_initialized() or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
+    try:
+        return f"Planned memory: {_forecast(config, vocab_size)}."
+    except Exception as error:  # the plan has not been tried with every GPU, nor with every package for one
+        return f"Planned memory: not known, since planning failed ({error!r}). Training does not depend on it."
+
+
+def _forecast(config: DictConfig, vocab_size: int) -> str:
     on_cpu = config.trainer.accelerator == "cpu"
     fused = HAVE_TE and not on_cpu and config.model.transformer_engine is not False
     planner = Planner(ModelFacts(config.model, vocab_size, fused), config.model.global_batch_size)
     regime = find_regime(config.optim)
     largest = planner.largest(Layout.from_config(config), regime, config.optim.grad_dtype or regime.grad_dtypes[0])
-    return f"Planned memory: {_describe(largest)}; {_compare(largest.total, config.trainer.devices, on_cpu=on_cpu)}."
+    return f"{_describe(largest)}; {_compare(largest.total, config.trainer.devices, on_cpu=on_cpu)}"
 
 
 def _describe(rank: RankBytes) -> str:

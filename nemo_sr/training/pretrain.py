@@ -129,8 +129,8 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
-    # Before anything initialises CUDA or makes process groups.
-    if launch.rank == 0 and (forecast := forecast_run(config, tokenizer.vocab_size)) is not None:
+    # Before anything initialises CUDA or makes process groups, and on every rank: they go on from the same state.
+    if (forecast := forecast_run(config, tokenizer.vocab_size)) is not None:
         _say(launch, forecast)
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
