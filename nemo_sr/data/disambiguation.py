@@ -13,7 +13,7 @@ _TEMPLATES = (
     "disambig|disambiguation|disamb|dab|hndis|geodis|numberdis|letter-numbercombdisambig|schooldis|roaddis|"
     "mathdab|mountainindex|hospitaldis|biology disambiguation|human name disambiguation|place name disambiguation|"
     "begriffsklärung|bkl|homonymie|homonymes|paronymie|desambiguación|desambiguacion|disambigua|desambiguação|"
-    "doorverwijspagina|dp|ujednoznacznienie|förgrening|gaffel|неоднозначность|неоднозначність|багатозначність|"
+    "doorverwijspagina|ujednoznacznienie|förgrening|gaffel|неоднозначность|неоднозначність|багатозначність|"
     "rozcestník|aimai|曖昧さ回避|消歧义|消歧義|동음이의어|توضيح|ابهام‌زدایی"
 )
 _MARK = re.compile(rf"__DISAMBIG__|\{{\{{\s*(?:{_TEMPLATES})\s*[|}}]", re.IGNORECASE)

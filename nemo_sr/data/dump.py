@@ -20,6 +20,12 @@ from nemo_sr.data.sources import Source, SourceError, damaged
 MEDIA, FILE, CATEGORY = -2, 6, 14
 """Numbers of the namespaces whose links are not text, the same on every wiki."""
 
+# Older names of the file namespace, which siteinfo leaves out but pages still use: name there -> older names.
+_OLDER_FILE_NAMES = {
+    "datei": ("bild",), "fil": ("bild", "bilde", "billede"), "archivo": ("imagen",), "ficheiro": ("imagem",),
+    "bestand": ("afbeelding",), "plik": ("grafika",), "soubor": ("obrázek",), "tiedosto": ("kuva",),
+    "файл": ("изображение", "зображення"), "ファイル": ("画像",),
+}  # fmt: skip
 _ENCODING = re.compile(rb"""^<\?xml[^>]*\sencoding\s*=\s*["']([^"']*)["']""")
 _ID = re.compile(rb"<id>(\d+)</id>")
 
@@ -111,10 +117,11 @@ def read_site(source: Source) -> Site:
     except ValueError as error:
         raise damaged(source.path, "its XML is not laid out as a MediaWiki export", error) from error
     local = {name.lower() for name, number in namespaces.items() if number in (MEDIA, FILE, CATEGORY)}
+    older = {old for name in local for old in _OLDER_FILE_NAMES.get(name, ())}
     return Site(
         base_url=base.rsplit("/", 1)[0] + "/" if "/" in base else "",
         namespaces=namespaces,
-        hidden_prefixes=frozenset(local | {"media", "file", "image", "category"}),
+        hidden_prefixes=frozenset(local | older | {"media", "file", "image", "category"}),
     )
 
 

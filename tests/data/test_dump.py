@@ -46,7 +46,7 @@ def test_pages(write_dump, read_dump, tmp_path, ending):
     path.write_bytes(PACKINGS[ending](write_dump(PAGES, "dump.xml").read_bytes()))
     assert read_dump(path) == EXPECTED
     site = read_site(Source(path))
-    assert site.hidden_prefixes == {"datei", "kategorie", "file", "image", "media", "category"}
+    assert site.hidden_prefixes == {"datei", "bild", "kategorie", "file", "image", "media", "category"}
     assert site.url("Ä b") == "https://t.example/wiki/%C3%84_b"
 
 
