@@ -30,7 +30,7 @@ $(SAMPLE)/pydocs.xml.bz2: | $(READY)
 	$(BIN)/python scripts/make_sample_corpus.py --output $@
 
 test: $(READY)  ## Run the tests (under 15 minutes on two cores).
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadfile
 
 test-slow: $(READY)  ## Run the tests that take minutes each.
 	$(BIN)/python -m pytest -m slow

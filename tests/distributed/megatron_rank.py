@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Rank script: runs every case in every layout of its ranks, and writes the findings of rank 0 as JSON.
+"""Rank script: runs every case of a kind of model in every layout of its ranks; rank 0 writes its findings as JSON.
 
-Usage (by gloo_ranks.run_ranks): megatron_rank.py OUTPUT.json CHECKPOINT_DIRECTORY
+Usage (by gloo_ranks.run_ranks): megatron_rank.py dense|experts OUTPUT.json CHECKPOINT_DIRECTORY
 """
 
 import json
@@ -132,13 +132,13 @@ def experts(cases, gpt, directory):
     return found
 
 
-def main(output, directory):
+def main(kind, output, directory):
     import megatron_cases as cases
     import tiny_gpt as gpt
 
     dist.init_process_group("gloo")
     nemo_sr.megatron.install()
-    found = {"dense": dense(cases, gpt, directory), "experts": experts(cases, gpt, directory)}
+    found = {"dense": dense, "experts": experts}[kind](cases, gpt, directory)
     if dist.get_rank() == 0:
         Path(output).write_text(json.dumps(found))
     end_rank()

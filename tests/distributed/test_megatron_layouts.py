@@ -28,8 +28,8 @@ UNCUT = ("norm", "position_embeddings", "linear_proj.bias", "linear_fc2.bias")
 
 
 @pytest.fixture(scope="module")
-def found(everything):
-    return everything["dense"]
+def kind():
+    return "dense"
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def test_grouped_queries_an_odd_vocabulary_and_small_buckets_are_bit_equal_to_on
 def test_eight_ranks_are_bit_equal_to_one_process(found, eight_ranks, layout):
     expected = found["one"]["injected wide, four groups" if layout == "tp4pp2" else "injected wide"]
     digest, _, norms = gpt.single_process(expected["shapes"])
-    assert eight_ranks["dense"][layout]["injected wide"]["digest"] == digest
-    assert eight_ranks["dense"][layout]["injected wide"]["norms"] == pytest.approx(norms, rel=1e-12)
+    assert eight_ranks[layout]["injected wide"]["digest"] == digest
+    assert eight_ranks[layout]["injected wide"]["norms"] == pytest.approx(norms, rel=1e-12)
 
 
 def test_sequence_parallelism_is_bit_equal_to_one_process(found, expected):
