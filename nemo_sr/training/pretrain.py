@@ -30,7 +30,7 @@ from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_wi
 from nemo_sr.training.resume import Start, find_start, find_unaltered_start
 from nemo_sr.training.run_folder import SaveError
 from nemo_sr.training.skipping import DivergedError
-from nemo_sr.training.validate import check_config, check_packages, tokenizer_files
+from nemo_sr.training.validate import check_config, tokenizer_files
 
 
 def main() -> None:
@@ -55,7 +55,6 @@ def main() -> None:
         if not informs_only:
             check_launch(launch, config.trainer)
             check_config(config)
-            check_packages(config)
             start = find_start(config)
             if (reason := _nothing_to_do(config, start)) is not None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
@@ -180,23 +179,27 @@ def _verify(trainer: Any, config: DictConfig, start: Start) -> Start:
 
 
 def _start_experiment(trainer: Any, config: DictConfig, step: int) -> None:
+    from nemo.utils import logging as nemo_logging
     from nemo.utils.exp_manager import exp_manager
 
-    exp_manager(
-        trainer,
-        {
-            "explicit_log_dir": config.exp_manager.explicit_log_dir,
-            "create_tensorboard_logger": config.exp_manager.create_tensorboard_logger,
-            # What an interrupted start logged after its last checkpoint will be logged again.
-            "summary_writer_kwargs": {"purge_step": step + 1} if step else None,
-            "create_checkpoint_callback": False,
-            "create_preemption_callback": False,
-            "log_step_timing": False,
-            "disable_validation_on_resume": False,
-            "log_tflops_per_sec_per_gpu": False,
-            "seconds_to_sleep": 0,
-        },
-    )
+    # It calls every run on several nodes one without SLURM: it asks for an attribute that Lightning 2 has not.
+    quiet = nemo_logging.temp_verbosity(nemo_logging.CRITICAL) if trainer.num_nodes > 1 else contextlib.nullcontext()
+    with quiet:
+        exp_manager(
+            trainer,
+            {
+                "explicit_log_dir": config.exp_manager.explicit_log_dir,
+                "create_tensorboard_logger": config.exp_manager.create_tensorboard_logger,
+                # What an interrupted start logged after its last checkpoint will be logged again.
+                "summary_writer_kwargs": {"purge_step": step + 1} if step else None,
+                "create_checkpoint_callback": False,
+                "create_preemption_callback": False,
+                "log_step_timing": False,
+                "disable_validation_on_resume": False,
+                "log_tflops_per_sec_per_gpu": False,
+                "seconds_to_sleep": 0,
+            },
+        )
 
 
 def _cluster_environment(launch: Launch) -> Any:

@@ -8,7 +8,7 @@ import contextlib
 import importlib.util
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,28 @@ from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
 from nemo_sr.training.values import check_values
 
+DEVICES = "GPUs that torch sees"
+
+
+def checks_of(config: DictConfig) -> list[tuple[str, Callable[[], object]]]:
+    """Return what is checked before a run starts, and how; each check raises a ConfigError."""
+    experiment, data = config.exp_manager, config.data
+    return [
+        ("values", lambda: check_values(config)),
+        ("strategy", lambda: find_regime(config.optim)),
+        ("schedule", lambda: check_schedule(config.optim, config.trainer.max_steps)),
+        ("parallel layout", lambda: check_layout(config)),
+        (DEVICES, lambda: _check_devices(config.trainer)),
+        ("Transformer Engine", lambda: _check_transformer_engine(config)),
+        (
+            "folder of the run",
+            lambda: _check_folder("exp_manager.explicit_log_dir", experiment.explicit_log_dir),
+        ),
+        ("folder of sample orders", lambda: _check_folder("data.index_mapping_dir", data.index_mapping_dir)),
+        ("data and tokenizer", lambda: check_data(data, config.model)),
+        ("packages", lambda: check_packages(config)),
+    ]
+
 
 def check_config(config: DictConfig) -> None:
     """Check everything about `config` that does not need a GPU, a process group or NeMo.
@@ -31,15 +53,8 @@ def check_config(config: DictConfig) -> None:
     Raises:
         ConfigError: naming the key, the values and what to do.
     """
-    check_values(config)
-    find_regime(config.optim)
-    check_schedule(config.optim, config.trainer.max_steps)
-    check_layout(config)
-    _check_devices(config.trainer)
-    _check_transformer_engine(config)
-    _check_folder("exp_manager.explicit_log_dir", config.exp_manager.explicit_log_dir)
-    _check_folder("data.index_mapping_dir", config.data.index_mapping_dir)
-    check_data(config.data, config.model)
+    for _, check in checks_of(config):
+        check()
 
 
 def check_packages(config: DictConfig) -> None:
