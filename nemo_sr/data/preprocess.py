@@ -14,10 +14,10 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, NoReturn
 
 from nemo_sr.data.articles import extract_articles
@@ -67,10 +67,14 @@ def preprocess(options: Options) -> dict[str, Any]:
     with Staging(options.folder, options.output_names) as staging:
         journal = Journal(staging.path, source)
         if not staging.is_publishing:
-            with ThreadPoolExecutor(1) as hashing:
-                inputs = hashing.submit(list_inputs, sources, hashed=options.shard is None)  # else merge does
-                report = _make(options, sources, vocabulary, staging.path, journal)
-                report["inputs"] = inputs.result()
+            inputs: list[dict[str, Any]] = []
+            hashed = options.shard is None  # else merge does it
+            # A daemon, because a run that is ended must not wait until a file of many gigabytes is read.
+            hashing = Thread(target=lambda: inputs.extend(list_inputs(sources, hashed=hashed)), daemon=True)
+            hashing.start()
+            report = _make(options, sources, vocabulary, staging.path, journal)
+            hashing.join()
+            report["inputs"] = inputs
             report["source"] = source
             names = [name for name in options.output_names if name != REPORT_NAME]
             report["sizes"] = {name: (staging.path / name).stat().st_size for name in names}
