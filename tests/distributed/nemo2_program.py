@@ -77,7 +77,14 @@ def build_trainer(checkpoint, options, losses):
                 trainer.save_checkpoint(checkpoint)
 
     ddp = DistributedDataParallelConfig(use_distributed_optimizer=options["distributed"], grad_reduce_in_fp32=False)
-    strategy = nl.MegatronStrategy(ddp=ddp, process_group_backend="gloo", ckpt_async_save=False, **options["strategy"])
+    strategy = nl.MegatronStrategy(
+        ddp=ddp,
+        process_group_backend="gloo",
+        ckpt_async_save=False,
+        # NeMo's own gathers timers on rank 0 alone: nothing of NCCL's, and the end of any further call over gloo.
+        replace_progress_bar=False,
+        **options["strategy"],
+    )
     return nl.Trainer(
         devices=int(os.environ["WORLD_SIZE"]),
         accelerator="cpu",
@@ -90,6 +97,7 @@ def build_trainer(checkpoint, options, losses):
         log_every_n_steps=1,
         logger=False,
         enable_checkpointing=False,
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         callbacks=[Watcher()],
     )
