@@ -2,19 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on two real processes over gloo: the command line, resuming to the bit, layouts, strategies."""
 
-import json
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from toy import environment, overrides, pretrain, read_tensors, start_pretrain
+from planned_bytes import check_planned_bytes
+from toy import overrides, pretrain, read_tensors, run_jobs, start_pretrain
 
 from nemo_sr.migration import LR_ADVICE
-from nemo_sr.training.launch import free_port
 from nemo_sr.training.run_folder import checkpoint_name
 
 # One process starts all runs of a file: it takes longer than such a run.
@@ -106,6 +103,8 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
         assert "Traceback" not in result.stderr
     assert f"Resuming from {saved}: step " in done["second"].stdout
     lines = done["whole"].stdout.splitlines()
+    planned = r"Planned memory: \S+ MiB on the fullest rank \(weights .*\); this machine has \S+ .iB free for 2 ranks\."
+    assert [bool(re.fullmatch(planned, line)) for line in lines].count(True) == 1
     line = r"step 100/100  loss \S+  val_loss \S+  tokens/s \d+  lr \S+  grad_norm \S+"
     assert [match for match in lines if re.fullmatch(line, match)]
     for folder in (whole, stopped):
@@ -193,15 +192,7 @@ def results(toy_prefix, tmp_path_factory):
     # The last one: it leaves its process groups behind.
     diverging = ["optim.name=adamw", "optim.lr=1e30", "trainer.max_skipped_steps=3"]
     jobs["diverged"] = [*overrides(toy_prefix, folder / "diverged", max_steps=20), *diverging]
-    with_ports = {name: (free_port(), words) for name, words in jobs.items()}
-    (folder / "jobs.json").write_text(json.dumps(with_ports))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", "--nproc_per_node=2"]
-    worker = [str(Path(__file__).with_name("worker.py")), str(folder / "jobs.json"), str(folder / "results.json")]
-    done = subprocess.run(
-        [sys.executable, *launcher, *worker], env=environment(), capture_output=True, text=True, timeout=580
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "results.json").read_text())
+    return run_jobs(folder, jobs, num_ranks=2)
 
 
 def test_layouts_end_with_equal_losses(results):
@@ -224,6 +215,14 @@ def test_a_strategy_keeps_the_types_that_its_name_says(results, name):
         "masters": masters,
         "products": [products],
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(f"{name} whole" for name in (*STRATEGIES, *CUTS)), "adamw_amp tp2", "adamw_amp pp2", "adamw_fp32 pp2", "pp2"],
+)
+def test_a_rank_holds_the_bytes_that_were_planned(results, name):
+    check_planned_bytes(results[name]["words"], results[name]["bytes"])
 
 
 @pytest.mark.parametrize("name", ["adamw_amp", "adamw_fp32"])

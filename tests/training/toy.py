@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from nemo_sr.data.vocabulary import byte_symbols
+from nemo_sr.training.launch import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCAB_SIZE = 512
@@ -78,6 +79,20 @@ def run_python(script: Path, *words: str, torchrun: int = 0, timeout: float = 30
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1", f"--nproc_per_node={torchrun}"]
     command = [sys.executable, *(launcher if torchrun else []), str(script), *words]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=timeout)
+
+
+def run_jobs(folder: Path, jobs: dict[str, list[str]], *, num_ranks: int) -> dict[str, dict]:
+    """Train with several command lines in one start of `num_ranks` processes; return what worker.py recorded of each.
+
+    Each result has its command line under "words".
+    """
+    with_ports = {name: (free_port(), words) for name, words in jobs.items()}
+    (folder / "jobs.json").write_text(json.dumps(with_ports))
+    worker = [str(Path(__file__).with_name("worker.py")), str(folder / "jobs.json"), str(folder / "results.json")]
+    done = run_python(*worker, torchrun=num_ranks, timeout=580)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((folder / "results.json").read_text())
+    return {name: {**result, "words": jobs[name]} for name, result in results.items()}
 
 
 def start_pretrain(*words: str) -> subprocess.Popen[str]:

@@ -17,8 +17,9 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 from lightning.pytorch.callbacks import Callback  # noqa: E402
-from live_tensors import ProductTypes, types_held  # noqa: E402
+from live_tensors import ProductTypes, bytes_held, types_held  # noqa: E402
 
+from nemo_sr.planning.live_bytes import LiveBytes  # noqa: E402
 from nemo_sr.training.config import compose_config  # noqa: E402
 from nemo_sr.training.launch import detect_launch  # noqa: E402
 from nemo_sr.training.pretrain import train  # noqa: E402
@@ -35,6 +36,7 @@ RECORDED = (
     "error",
     "finite",
     "types",
+    "bytes",
 )
 WATCHED = (
     "linear_fc1.bias",
@@ -47,7 +49,7 @@ WATCHED = (
 
 
 class Recorder(Callback):
-    """Writes down losses, the decay and the rates in use, and what the weights are at the end."""
+    """Writes down losses, the decay and the rates in use, what is held, and what the weights are at the end."""
 
     def __init__(self):
         self.losses = {}
@@ -60,18 +62,29 @@ class Recorder(Callback):
         self.error = ""
         self.finite = None
         self.types = {}
-        self._products = None
+        self.bytes = []
+        self._products = self._live = None
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if not self.types:
             self._products = ProductTypes()
             self._products.__enter__()
+            params = list(pl_module.chunks.parameters())
+            self._live = LiveBytes([*params, *(param.main_grad for param in params)])
+            self._live.__enter__()
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        if not self.types:
+            self._live.__exit__(None, None, None)
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         step = trainer.global_step
         if not self.types:
             self._products.__exit__(None, None, None)
             self.types = {**types_held(pl_module), "products": sorted(self._products.seen)}
+            self.bytes = [None] * trainer.world_size
+            mine = {**bytes_held(pl_module), "peak": self._live.peak}
+            torch.distributed.all_gather_object(self.bytes, mine)
         self.losses[step] = float(trainer.callback_metrics["reduced_train_loss"])
         self.learning_rates[step] = float(trainer.callback_metrics["lr"])
         if not self.decays:
