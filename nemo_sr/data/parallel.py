@@ -56,6 +56,7 @@ def map_ordered(
         yield from map(function, items)
         return
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(initializer, initargs))
     pending: deque[Future[Result]] = deque()
     try:
@@ -65,13 +66,18 @@ def map_ordered(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+        pool.shutdown(wait=True)
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"all {workers} worker processes must live until the end; one died, most often because the machine ran out "
             "of memory. Try again with fewer --workers."
         ) from error
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        # Only after an error or a signal are there any left. One that comes while the pool starts leaves workers that
+        # no one would ever tell to end, and the program would wait for them at its exit.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
 
 
 def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:

@@ -193,3 +193,25 @@ def test_ended_run_leaves_no_outputs_and_no_workers(sample_dump, tmp_path, numbe
     wait_until(lambda: not any(map(is_running, workers)))
     assert (out / "x_text_document.idx").read_bytes() == b"old"
     assert sorted(path.name for path in out.iterdir()) == [staging._FOLDER, "x_text_document.idx"]
+
+
+STOPPED_AT_THE_START = """
+import signal, sys
+from concurrent.futures import ProcessPoolExecutor
+from nemo_sr.data.parallel import map_ordered
+launch = ProcessPoolExecutor._launch_processes
+
+def launch_and_stop(self):
+    launch(self)
+    raise SystemExit(143)  # as the handler of a signal does that comes before the pool's own thread has started
+
+ProcessPoolExecutor._launch_processes = launch_and_stop
+list(map_ordered(len, ["a"], workers=2))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only where workers are forked at once")
+def test_a_signal_while_workers_start_ends_the_run():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    run = subprocess.run([sys.executable, "-c", STOPPED_AT_THE_START], env=environment, timeout=60, check=False)
+    assert run.returncode == 143
