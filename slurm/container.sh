@@ -100,10 +100,14 @@ import_sif() {
 
 import_sqsh() {
     local name=$IMAGE registry=${IMAGE%%/*}
+    # By digest: Enroot takes no tag beside it, and no @.
+    case $name in
+    *@*) name=$(printf '%s' "$name" | sed -E 's/(:[^:/@]+)?@/:/') ;;
+    esac
     # Enroot writes the registry before a #; the first part is one if it has a dot or a port.
     case $registry in
     "$IMAGE") ;;
-    *.* | *:*) name=$registry#${IMAGE#*/} ;;
+    *.* | *:*) name=$registry#${name#*/} ;;
     esac
     enroot import --output "$1" "docker://$name"
 }

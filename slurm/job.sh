@@ -39,7 +39,8 @@ name_job() {
     attempt=$job_id.${SLURM_RESTART_COUNT:-0}
     MASTER_PORT=$((12000 + (job_id + 1009 * ${SLURM_RESTART_COUNT:-0}) % 18000))
     if [ -n "${SLURM_JOB_NODELIST:-}" ]; then
-        MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+        MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+        MASTER_ADDR=${MASTER_ADDR%%$'\n'*}
     else
         MASTER_ADDR=FIRST_HOST_OF_THE_JOB
     fi
@@ -94,7 +95,10 @@ show_command() {
 
 # Starts all ranks and waits for them; then ends the job, or puts it back into the queue.
 train() {
-    [ ! -e "$run_folder/stop" ] || fail "A run must have no stop file to go on; there is $run_folder/stop. Remove it."
+    if [ -e "$run_folder/stop" ]; then
+        echo "$run_folder/stop says that this run is to stop. Remove it, and submit the same again to go on."
+        exit 0
+    fi
     record
     take_lock
     trap release_lock EXIT

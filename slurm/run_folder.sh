@@ -59,6 +59,7 @@ release_lock() {
 finish() {
     local status=$1 step before
     step=$(newest_step)
+    [ "$status" -ne 138 ] || status=0 # SIGUSR1 met a rank that was only starting
     if [ "$status" -eq 0 ] && [ "$step" -ge "$last_step" ]; then
         exit 0
     fi
@@ -89,7 +90,7 @@ $step. It is not started a third time: see $logs." >&2
 # Puts the job back into the queue; SLURM then ends this script.
 requeue() {
     local reason=$1
-    if [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ "$SLURM_ARRAY_TASK_ID" != "$SLURM_ARRAY_TASK_MAX" ]; then
+    if [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ -z "${ARRAY_OF_RUNS:-}" ] && [ "$SLURM_ARRAY_TASK_ID" != "$SLURM_ARRAY_TASK_MAX" ]; then
         echo "$reason; the next job of the array goes on."
         exit 0
     fi
@@ -105,8 +106,9 @@ requeue() {
 
 # Whether SLURM ends this job to make room for another, with time to save before it does so.
 is_preempted() {
-    scontrol show job "$job_id" | grep -q 'JobState=RUNNING' &&
-        scontrol show job "$job_id" | grep -Eq 'PreemptTime=[0-9]'
+    local described
+    described=$(scontrol --oneliner show job "$job_id" || true)
+    [[ $described == *JobState=RUNNING* && $described == *\ PreemptTime=[0-9]* ]]
 }
 
 # Rank 0's log has been shown already.

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,14 @@ from nemo_sr.training.heartbeat import HeartbeatCallback
 from nemo_sr.training.model_file import describe_model
 from nemo_sr.training.optimizer_state import describe_training, load_training
 from nemo_sr.training.resume import STATE_FORMAT, Start, checkpoint_folder, plan_layout
+from nemo_sr.training.run_lock import stop_file
 from nemo_sr.training.saving import About, CheckpointWriter
 from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import tokenizer_files
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
-    """Saves at intervals, at the end, and on SIGTERM, SIGUSR1 or Ctrl-C; resumes at the start.
+    """Saves at intervals, at the end, on SIGTERM, SIGUSR1 or Ctrl-C, and on a stop file; resumes at the start.
 
     A step that is validated is saved after its validation, with its loss.
 
@@ -50,6 +52,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self.writer.newest = start.checkpoint
         self._saved_step = start.step if start.checkpoint is not None else None
         self._stop_signal: int | None = None
+        self._stop_file = stop_file(Path(config.exp_manager.explicit_log_dir))
         self._saves_after_validation = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -64,6 +67,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         """
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(signum, self._on_stop_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # where pretrain.main let it wait
 
     def _on_stop_signal(self, signum: int, frame: Any) -> None:
         if signum == signal.SIGINT:
@@ -78,7 +82,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self.writer.finish(wait=False)
         config = pl_module.config
         step = trainer.global_step
-        terminated = trainer.strategy.reduce_boolean_decision(self._stop_signal is not None, all=False)
+        terminated = trainer.strategy.reduce_boolean_decision(self._is_asked_to_stop(trainer), all=False)
         stop_after = config.trainer.stop_after_steps
         stop = terminated or (stop_after is not None and step >= stop_after)
         validates = config.trainer.limit_val_batches > 0 and step % config.trainer.val_check_interval == 0
@@ -93,6 +97,9 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         if due and not validates:
             self._save(trainer, pl_module, None)
 
+    def _is_asked_to_stop(self, trainer: Any) -> bool:
+        return self._stop_signal is not None or (trainer.is_global_zero and self._stop_file.exists())
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Save the step that was validated, with its loss, if it is to be saved."""
         if self._saves_after_validation:
@@ -101,6 +108,8 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Save the last step, and wait until it is saved."""
+        # Lightning takes the handlers away; what has ended must not be killed by a signal to stop.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         self._save(trainer, pl_module, None)
         with self._heartbeat.busy("saving a checkpoint"):
             self.writer.finish(wait=True)

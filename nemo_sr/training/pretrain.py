@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from nemo_sr.training.guidance import help_text, show_config
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with, start_processes
 from nemo_sr.training.resume import Start, find_start, find_unaltered_start
 from nemo_sr.training.run_folder import SaveError
+from nemo_sr.training.run_lock import find_other_writer, lock_file, stop_file
 from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import check_config, tokenizer_files
 
@@ -40,6 +42,9 @@ def main() -> None:
     cannot run.
     """
     launch = detect_launch(os.environ)
+    if launch.launcher == "slurm":
+        # SLURM sends it to stop a run in time. Until there is somebody to take it, it waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     sys.argv[1:] = argv = rewrite_argv(sys.argv[1:])
     words = get_args_parser().parse_args(argv)
     if words.help:
@@ -55,6 +60,7 @@ def main() -> None:
         if not informs_only:
             check_launch(launch, config.trainer)
             check_config(config)
+            _check_writer(config)
             start = find_start(config)
             if (reason := _nothing_to_do(config, start)) is not None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
@@ -82,8 +88,24 @@ def main() -> None:
     hydra_runner(config_path=str(find_conf()), config_name=DEFAULT_CONFIG)(run)()
 
 
+def _run_folder(config: DictConfig) -> Path:
+    return Path(config.exp_manager.explicit_log_dir)
+
+
+def _check_writer(config: DictConfig) -> None:
+    folder = _run_folder(config)
+    if (owner := find_other_writer(folder)) is not None:
+        raise ConfigError(
+            f"A run must have one writer, and {lock_file(folder)} says that it is {owner}. Wait until that job is "
+            "over, or take another exp_manager.name. If it is over, remove the file; slurm/run.slurm does so itself."
+        )
+
+
 def _nothing_to_do(config: DictConfig, start: Start) -> str | None:
     trainer = config.trainer
+    stop = stop_file(_run_folder(config))
+    if stop.exists():
+        return f"{stop} says that this run is to stop. Remove it to go on."
     done = f"{start.checkpoint} has {start.step} of {trainer.max_steps} steps"
     if start.step >= trainer.max_steps:
         return f"This run is finished: {done}. Nothing to do."
@@ -221,7 +243,7 @@ def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any
         return
     from nemo_sr.training.callbacks import plot_losses
 
-    log_dir = Path(config.exp_manager.explicit_log_dir)
+    log_dir = _run_folder(config)
     if config.exp_manager.create_tensorboard_logger:
         plot_losses(log_dir, log_dir / _PLOT)
     step, max_steps = trainer.global_step, config.trainer.max_steps
@@ -241,7 +263,7 @@ _PLOT = "loss.png"
 
 def _places(config: DictConfig, checkpoint: Path | None) -> list[str]:
     """Return where the results are, one line each."""
-    log_dir = Path(config.exp_manager.explicit_log_dir)
+    log_dir = _run_folder(config)
     lines = [f"  checkpoint       {checkpoint}"]
     if any(log_dir.glob("events.out.tfevents.*")):
         lines.append(f"  TensorBoard log  {log_dir}  (tensorboard --logdir {log_dir})")

@@ -37,6 +37,7 @@ from nemo_sr.training.run_folder import (
     partial_name,
     publish,
 )
+from nemo_sr.training.run_lock import find_other_writer, lock_file
 
 _SPARE_BYTES = 1 << 20  # what a checkpoint holds beside tensors
 
@@ -117,9 +118,9 @@ class CheckpointWriter:
         self.stalled_seconds += time.monotonic() - began
 
     def _make_room(self, num_bytes: int, step: int) -> None:
-        problem = None
         partial = self.folder / partial_name(step)
-        if torch.distributed.get_rank() == 0:
+        problem = self._find_other_writer() if torch.distributed.get_rank() == 0 else None
+        if torch.distributed.get_rank() == 0 and problem is None:
             try:
                 if partial.exists():
                     shutil.rmtree(partial)
@@ -141,10 +142,16 @@ class CheckpointWriter:
                 step, f"it takes {megabytes(needed)}, and {megabytes(available)} are free in {self.folder}{more}"
             )
 
+    def _find_other_writer(self) -> str | None:
+        owner = find_other_writer(self.folder.parent)
+        if owner is None:
+            return None
+        return f"a run must have one writer, and that is {owner} now, as {lock_file(self.folder.parent)} says"
+
     def _publish(self, described: dict[str, Any], about: About) -> None:
-        problem = None
         files = {name: entry for rank in _gather(described) for name, entry in rank.items()}
-        if torch.distributed.get_rank() == 0:
+        problem = self._find_other_writer() if torch.distributed.get_rank() == 0 else None
+        if torch.distributed.get_rank() == 0 and problem is None:
             partial = self.folder / partial_name(about.step)
             try:
                 write_durably(partial / STATE_FILE, about.run_state)

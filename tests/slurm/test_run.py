@@ -5,21 +5,9 @@
 import os
 import shutil
 import subprocess
-import sys
 
-from toy import ROOT, environment, overrides
-
-SCRIPT = ROOT / "slurm/run.slurm"
-ONE_TASK = ("-N2", "--ntasks-per-node=1")
-
-
-def variables():
-    names = ("PYTHONPATH", "OMP_NUM_THREADS")
-    return {"VENV": sys.prefix, "CONTAINER": "none", **{name: environment()[name] for name in names}}
-
-
-def submit(cluster, log, *words):
-    return cluster.submit(*ONE_TASK, str(SCRIPT), *words, cwd=ROOT, log=log, **variables())
+from jobs import SCRIPT, submit, variables
+from toy import overrides
 
 
 def test_training_runs_on_two_nodes_and_leaves_its_records(cluster, toy, tmp_path):
