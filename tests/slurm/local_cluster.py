@@ -21,6 +21,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sque
 # Names that are loopback addresses: ranks meet at the first host of the job's list, whose name must resolve.
 NODES = ("127.0.0.2", "127.0.0.3")
 
+# cred_expire: so long is a job held that was requeued; SLURM's own value is 120 s.
 _CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
@@ -28,7 +29,7 @@ SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=1
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
