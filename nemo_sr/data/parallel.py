@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -82,6 +83,7 @@ def map_ordered(
 
 def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     """Leave signals to the parent, end when the parent ends, and initialise."""
+    gc.freeze()  # what the parent has left for the garbage collector is not a fork's to destroy: threads are missing here
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
