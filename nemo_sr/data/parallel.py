@@ -83,7 +83,7 @@ def map_ordered(
 
 def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     """Leave signals to the parent, end when the parent ends, and initialise."""
-    gc.freeze()  # what the parent has left for the garbage collector is not a fork's to destroy: threads are missing here
+    gc.freeze()  # the parent's garbage is not a fork's to destroy, which has none of its threads
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
