@@ -8,7 +8,7 @@ POINTS := 30
 DATA_POINTS := 20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain test test-slow soak compat lint format constraints clean
+.PHONY: help setup pretrain lab test test-slow soak compat lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -28,6 +28,9 @@ pretrain: $(READY) $(SAMPLE)/pydocs.xml.bz2  ## Train a small GPT with adamw_sr 
 
 $(SAMPLE)/pydocs.xml.bz2: | $(READY)
 	$(BIN)/python scripts/make_sample_corpus.py --output $@
+
+lab: $(READY)  ## Compute the experiments' tables and figures into reports/ (ONLY="NAME ..." for some, QUICK=1 for the quick form).
+	$(BIN)/python -m nemo_sr.experiments $(ONLY) $(if $(QUICK),--quick)
 
 test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadfile
@@ -59,5 +62,5 @@ constraints:  ## Resolve constraints.txt anew, for every supported Python.
 	  $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-header --no-annotate setup.py - >> constraints.new
 	mv constraints.new constraints.txt
 
-clean:  ## Remove what make created (.venv, data, runs, caches).
-	rm -rf $(VENV) .venvs data runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+clean:  ## Remove what make created (.venv, data, runs, reports, caches).
+	rm -rf $(VENV) .venvs data runs reports build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

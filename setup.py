@@ -126,6 +126,7 @@ setup(
             "matplotlib>=3.8",
         ],
         "data": ["mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", "numpy", MEGATRON],
+        "experiments": ["matplotlib>=3.8"],
         "dev": [
             "pytest>=8",
             "pytest-timeout",

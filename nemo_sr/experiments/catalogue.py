@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments there are, in the order in which they are run and shown."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from nemo_sr.experiments.frame.experiment import Experiment
+
+MODULES = ("theory.rounding_moments",)
+"""Below ``nemo_sr.experiments``; each has a constant EXPERIMENT."""
+
+
+def experiments() -> dict[str, Experiment]:
+    """Import all experiments, by name."""
+    found: dict[str, Experiment] = {}
+    for module in MODULES:
+        experiment: Experiment = import_module(f"nemo_sr.experiments.{module}").EXPERIMENT
+        assert experiment.name not in found, experiment.name
+        found[experiment.name] = experiment
+    return found

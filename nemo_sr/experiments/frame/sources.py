@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The version of the code that a part runs: a digest of the files of nemo_sr that its module imports."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import nemo_sr
+
+PACKAGE = "nemo_sr"
+FRAME = "nemo_sr.experiments.frame"
+"""Changes here change how results are kept and shown, not what they are."""
+
+ROOT = Path(nemo_sr.__file__).parent.parent
+
+
+@cache
+def code_version(module: str, sources: tuple[str, ...]) -> str:
+    """Hash the sources of a module, of what it imports of nemo_sr, and of further files.
+
+    Args:
+        module: Its full name.
+        sources: Files and folders relative to the folder that holds the package.
+
+    Returns:
+        16 hexadecimal digits.
+
+    Raises:
+        ValueError: there is no such file or folder.
+    """
+    files = _imported(module)
+    for source in sources:
+        path = ROOT / source
+        if not path.exists():
+            raise ValueError(f"a source must be a file or folder beside the package; got {source!r}. Correct its name.")
+        found = _text_files(path) if path.is_dir() else [path]
+        files.update((file.relative_to(ROOT).as_posix(), file) for file in found)
+    digest = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _text_files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.suffix in (".py", ".yaml", ".c", ".h", ".json")]
+
+
+def _imported(module: str) -> dict[str, Path]:
+    waiting, files = [module], dict[str, Path]()
+    while waiting:
+        name = waiting.pop()
+        if name in files:
+            continue
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        files[name] = Path(spec.origin)
+        tree = ast.parse(files[name].read_text(encoding="utf-8"))
+        waiting += [found for found in _names(tree) if not found.startswith(FRAME) and found != "nemo_sr.experiments"]
+    return files
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names: Sequence[str] = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # "from package import module" too.
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if (name == PACKAGE or name.startswith(f"{PACKAGE}.")) and _is_module(name):
+                yield name
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is a module, not a package
+        return False

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The rounding that checks run with: nemo_sr's own, with its own noise, or one to nearest that must make them fail."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nemo_sr.noise import WEIGHT_STREAM, noise16
+from nemo_sr.rounding import round_nearest, round_stochastic
+
+ROUNDINGS = ("stochastic", "nearest", "none")
+
+
+def round_with(rounding: str, x: Tensor, noise: Tensor) -> Tensor:
+    """Round FP32 to BF16 values.
+
+    Args:
+        rounding: "stochastic", "nearest" or "none".
+        x: Any shape, float32.
+        noise: Same shape, int32; used by "stochastic" alone.
+
+    Returns:
+        Same shape, float32.
+
+    Raises:
+        ValueError: ``rounding`` is none of these.
+    """
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}; got {rounding!r}. Choose one of them.")
+    if rounding == "none":
+        return x
+    return (round_stochastic(x, noise) if rounding == "stochastic" else round_nearest(x)).float()
+
+
+def round_step(rounding: str, x: Tensor, *, seed: int, step: int) -> Tensor:
+    """Round FP32 weights as AdamWSR rounds those of a parameter "w", whose elements these are.
+
+    Args:
+        rounding: "stochastic", "nearest" or "none".
+        x: Any shape, float32; runs side by side are further elements, and so have independent noise.
+        seed: The run's seed.
+        step: 1 for the first.
+
+    Returns:
+        Same shape, float32.
+    """
+    noise = torch.zeros((), dtype=torch.int32).expand(x.shape)
+    if rounding == "stochastic":
+        noise = noise16(seed, step, WEIGHT_STREAM, "w", torch.arange(x.numel())).view(x.shape)
+    return round_with(rounding, x, noise)
+
+
+def ulp(x: Tensor) -> Tensor:
+    """Return the distance between BF16 values just above ``|x|``.
+
+    Args:
+        x: Any shape, float32 or float64, finite.
+
+    Returns:
+        Same shape, float64; 2^-133 among the subnormals.
+    """
+    _, exponent = torch.frexp(x)
+    return torch.ldexp(torch.ones_like(x, dtype=torch.float64), (exponent - 8).clamp(min=-133))
