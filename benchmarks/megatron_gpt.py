@@ -69,7 +69,7 @@ def build_model(*words, tp=1, grad_in_fp32=False, distributed=True):
     model = compose_config([*words, f"model.tensor_model_parallel_size={tp}"]).model
     config = transformer_config(model, on_cpu=True, params_dtype=torch.bfloat16)
     config.finalize_model_grads_func = finalize_model_grads
-    gpt = build_gpt(config, model, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, on_cpu=True)
+    gpt = build_gpt(config, model, vocab_size=VOCABULARY, on_cpu=True)
     ddp_config = DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=grad_in_fp32)
     return DistributedDataParallel(config, ddp_config, gpt)
 

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.models.norms import local_block_spec
-from nemo_sr.models.padding import PaddedGPT
+from nemo_sr.models.padding import PaddedGPT, pad_vocab_size
 
 
 def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.dtype, autocast: bool = False) -> Any:
@@ -101,7 +101,6 @@ def build_gpt(
     model: DictConfig,
     *,
     vocab_size: int,
-    padded_vocab_size: int,
     on_cpu: bool,
     is_initialized: bool = True,
 ) -> Any:
@@ -110,8 +109,7 @@ def build_gpt(
     Args:
         config: What :func:`transformer_config` returned.
         model: The keys of ``schema.ModelConfig``.
-        vocab_size: Tokens of the tokenizer.
-        padded_vocab_size: Rows of the embedding, the same on every rank.
+        vocab_size: Tokens of the tokenizer; the embedding has more rows, so that the ranks hold equally many.
         on_cpu: Whether the model runs on the CPU; Transformer Engine is not used then.
         is_initialized: Whether to give matrices and biases their initial values. Without, they hold anything, and are
             not marked as cut over tensor-parallel ranks: for models that are loaded on one rank, or only counted.
@@ -131,7 +129,11 @@ def build_gpt(
         config,
         spec if ARCHITECTURES[model.architecture].has_qkv_bias else without_qkv_bias(spec),
         num_tokens=vocab_size,
-        vocab_size=padded_vocab_size,
+        vocab_size=pad_vocab_size(
+            vocab_size,
+            divisible_by=model.make_vocab_size_divisible_by,
+            tensor_parallel_size=model.tensor_model_parallel_size,
+        ),
         max_sequence_length=model.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),

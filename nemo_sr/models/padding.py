@@ -16,6 +16,12 @@ from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
+def pad_vocab_size(vocab_size: int, *, divisible_by: int, tensor_parallel_size: int) -> int:
+    """Return `vocab_size` rounded up to a multiple of `divisible_by` * `tensor_parallel_size`."""
+    multiple = divisible_by * tensor_parallel_size
+    return -(-vocab_size // multiple) * multiple
+
+
 class PaddedGPT(GPTModel):  # type: ignore[misc]
     """Megatron-core's GPTModel, in whose loss the logits of padding are -inf, and from whose logits they are cut.
 

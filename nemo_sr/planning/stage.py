@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
 from nemo_sr.planning.fused_attention import fuse_attention_
-from nemo_sr.training.tokenizer import pad_vocab_size
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,6 @@ def build_stage(
         config,
         model,
         vocab_size=facts.vocab_size,
-        padded_vocab_size=pad_vocab_size(
-            facts.vocab_size,
-            divisible_by=model.make_vocab_size_divisible_by,
-            tensor_parallel_size=layout.tensor_parallel,
-        ),
         on_cpu=True,
         is_initialized=False,
     )

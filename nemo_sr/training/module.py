@@ -26,7 +26,6 @@ from nemo_sr.training.nonfinite import find_nonfinite_gradients
 from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer, build_schedule
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
-from nemo_sr.training.tokenizer import pad_vocab_size
 
 Batch = dict[str, torch.Tensor]
 
@@ -84,11 +83,6 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             config,
             model,
             vocab_size=self.vocab_size,
-            padded_vocab_size=pad_vocab_size(
-                self.vocab_size,
-                divisible_by=model.make_vocab_size_divisible_by,
-                tensor_parallel_size=model.tensor_model_parallel_size,
-            ),
             on_cpu=self.on_cpu,
         )
         self.chunks.append(gpt)

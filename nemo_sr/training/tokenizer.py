@@ -58,9 +58,3 @@ class GPT2BPETokenizer:
 
             self._tokenizer = build_tokenizer(self.vocabulary)
         return self._tokenizer
-
-
-def pad_vocab_size(vocab_size: int, *, divisible_by: int, tensor_parallel_size: int) -> int:
-    """Return `vocab_size` rounded up to a multiple of `divisible_by` * `tensor_parallel_size`."""
-    multiple = divisible_by * tensor_parallel_size
-    return -(-vocab_size // multiple) * multiple

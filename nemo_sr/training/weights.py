@@ -17,7 +17,6 @@ from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.model_file import holds_weights_alone
 from nemo_sr.training.run_folder import find_checkpoints, read_whole
 from nemo_sr.training.schema import ModelConfig
-from nemo_sr.training.tokenizer import pad_vocab_size
 
 PADDED = {"embedding.word_embeddings.weight", "output_layer.weight"}
 """Parameters whose rows are the vocabulary's."""
@@ -70,14 +69,10 @@ def build_model(description: ModelDescription, *, dtype: torch.dtype, on_cpu: bo
 
     keys = {key: value for key, value in asdict(description).items() if key != "vocab_size"}
     model = DictConfig(OmegaConf.merge(OmegaConf.structured(ModelConfig), keys))
-    rows = pad_vocab_size(
-        description.vocab_size, divisible_by=model.make_vocab_size_divisible_by, tensor_parallel_size=1
-    )
     gpt = build_gpt(
         transformer_config(model, on_cpu=on_cpu, params_dtype=dtype),
         model,
         vocab_size=description.vocab_size,
-        padded_vocab_size=rows,
         on_cpu=on_cpu,
         is_initialized=False,
     )

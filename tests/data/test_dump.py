@@ -176,7 +176,7 @@ BROKEN = {
     "unknown entity": (lambda page: page.replace(b"word", b"&lol9;"), "not well-formed XML"),
     "elements in the text": (lambda page: page.replace(b"word", b"<b>word</b>"), "has XML elements in it"),
     "deeply nested": (lambda page: page.replace(b"word", b"<b>" * 10_000 + b"</b>" * 10_000), "has XML elements in it"),
-    "too large": (lambda page: page.replace(b"word", b"word " * 2_000_000), "more than 8 MiB"),
+    "too large": (lambda page: page.replace(b"word", b"word " * 10_000_000), "more than 8 MiB"),
     "something between": (lambda page: page + b"<pag><title>B</title></pag>", "between two pages"),
 }
 

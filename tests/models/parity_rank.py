@@ -52,7 +52,6 @@ def build(description, weights, layout, *, fused):
 
     from nemo_sr.megatron.naming import place_parameters
     from nemo_sr.models.gpt import build_gpt, transformer_config
-    from nemo_sr.training.tokenizer import pad_vocab_size
 
     start_groups(*layout)
     model_parallel_cuda_manual_seed(1)
@@ -61,13 +60,7 @@ def build(description, weights, layout, *, fused):
     config.finalize_model_grads_func = finalize_model_grads
     if fused:
         config.bias_activation_fusion, config.activation_func = True, torch.nn.functional.gelu
-    rows = pad_vocab_size(
-        description.vocab_size,
-        divisible_by=model.make_vocab_size_divisible_by,
-        tensor_parallel_size=model.tensor_model_parallel_size,
-    )
-    assert rows > description.vocab_size
-    gpt = build_gpt(config, model, vocab_size=description.vocab_size, padded_vocab_size=rows, on_cpu=True)
+    gpt = build_gpt(config, model, vocab_size=description.vocab_size, on_cpu=True)
     gpt = DistributedDataParallel(config, DistributedDataParallelConfig(use_distributed_optimizer=False), gpt)
     places = place_parameters([gpt])
     check_initial(places)
@@ -174,12 +167,10 @@ def count(name):
     from nemo_sr.models.gpt import build_gpt, transformer_config
 
     model = compose_config([f"--config-name={name}"]).model
-    model.tensor_model_parallel_size, model.sequence_parallel = 1, False
+    model.tensor_model_parallel_size, model.sequence_parallel, model.make_vocab_size_divisible_by = 1, False, 1
     config = transformer_config(model, on_cpu=True, params_dtype=torch.bfloat16)
     with torch.device("meta"):
-        gpt = build_gpt(
-            config, model, vocab_size=GPT2_TOKENS, padded_vocab_size=GPT2_TOKENS, on_cpu=True, is_initialized=False
-        )
+        gpt = build_gpt(config, model, vocab_size=GPT2_TOKENS, on_cpu=True, is_initialized=False)
     return sum(param.numel() for param in gpt.parameters())
 
 

@@ -12,6 +12,7 @@ from megatron.core.transformer.utils import is_layer_window_attention
 
 from nemo_sr.models.architectures import ARCHITECTURES
 from nemo_sr.models.gpt import tanh_gelu, transformer_config, without_qkv_bias
+from nemo_sr.models.padding import pad_vocab_size
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.validate import check_layout
 
@@ -90,3 +91,11 @@ def test_a_window_belongs_to_gpt_neo():
     with pytest.raises(ConfigError, match=r"model\.window_size belongs to .*; it is 128 and the architecture gpt2"):
         check_layout(compose_config(["model.window_size=128"]))
     check_layout(compose_config(["model.window_size=128", "model.architecture=gpt_neo"]))
+
+
+@pytest.mark.parametrize(
+    ("size", "tensor_parallel_size", "padded"),
+    [(50257, 1, 50304), (50257, 2, 50432), (50257, 8, 51200), (512, 1, 512)],
+)
+def test_the_vocabulary_is_padded_as_in_megatron(size, tensor_parallel_size, padded):
+    assert pad_vocab_size(size, divisible_by=128, tensor_parallel_size=tensor_parallel_size) == padded

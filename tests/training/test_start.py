@@ -24,7 +24,7 @@ from nemo_sr.training.resume import (
     plan_layout,
 )
 from nemo_sr.training.skipping import DivergedError, SkippedSteps
-from nemo_sr.training.tokenizer import GPT2BPETokenizer, pad_vocab_size
+from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "1"}
@@ -298,14 +298,6 @@ def test_a_rank_that_fails_alone_speaks(rank, speaker, capsys, monkeypatch):
         exit_with("what is wrong", Launch("torchrun", rank, 4, 4))
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"{speaker}error: what is wrong\n"
-
-
-@pytest.mark.parametrize(
-    ("size", "tensor_parallel_size", "padded"),
-    [(50257, 1, 50304), (50257, 2, 50432), (50257, 8, 51200), (512, 1, 512)],
-)
-def test_the_vocabulary_is_padded_as_in_megatron(size, tensor_parallel_size, padded):
-    assert pad_vocab_size(size, divisible_by=128, tensor_parallel_size=tensor_parallel_size) == padded
 
 
 def test_the_tokenizer_reads_gpt2s_files_and_refuses_others(toy_prefix, tmp_path):
