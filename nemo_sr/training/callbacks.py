@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a run: progress, the TensorBoard log, a loss plot, and replicas that have drifted apart."""
+"""What a person sees of a run: progress, the TensorBoard log, and replicas that have drifted apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import resource
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -149,41 +148,6 @@ def _has_terminal() -> bool:
         return False
     size = os.get_terminal_size(sys.stdout.fileno())
     return size.columns > 0 and size.lines > 0  # a terminal without a size shows no bar
-
-
-def plot_losses(log_dir: Path, target: Path) -> bool:
-    """Draw training and validation loss over the steps from a TensorBoard log, all of a run's starts together.
-
-    Args:
-        log_dir: Folder with the event files.
-        target: The PNG to write.
-
-    Returns:
-        Whether there was a loss to draw.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(log_dir), size_guidance={"scalars": 0})
-    events.Reload()
-    names = {"reduced_train_loss": ("training", "-"), "val_loss": ("validation", "o-")}
-    present = [name for name in names if name in events.Tags()["scalars"]]
-    if not present:
-        return False
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for name in present:
-        points = {event.step: event.value for event in events.Scalars(name)}
-        label, style = names[name]
-        axes.plot(sorted(points), [points[step] for step in sorted(points)], style, label=label, markersize=4)
-    axes.set(xlabel="step", ylabel="loss (nats per token)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(target, dpi=120)
-    pyplot.close(figure)
-    return True
 
 
 def peak_memory_mib() -> float:

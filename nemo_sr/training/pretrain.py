@@ -241,7 +241,7 @@ def _cluster_environment(launch: Launch) -> Any:
 def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any) -> None:
     if not trainer.is_global_zero:
         return
-    from nemo_sr.training.callbacks import plot_losses
+    from nemo_sr.plotting import plot_losses
 
     log_dir = _run_folder(config)
     if config.exp_manager.create_tensorboard_logger:

@@ -1,0 +1,6 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
