@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""What a training process really holds: types and bytes of weights, gradients, moments and masters, types of products.
+"""What a training process really holds: types of weights, gradients, moments and masters, types of products.
 
 Also the most memory that is given out meanwhile.
 """
@@ -8,37 +8,15 @@ Also the most memory that is given out meanwhile.
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nemo_sr.experiments.strategies.held import tensors_held
+
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 def types_held(pl_module):
     """Return the types of each kind of tensor on this rank, as sorted texts."""
-    held = _tensors_held(pl_module)
+    held = tensors_held(pl_module)
     return {kind: sorted({str(tensor.dtype) for tensor in tensors}) for kind, tensors in held.items()}
-
-
-def bytes_held(pl_module):
-    """Return the bytes of the memory behind each kind of tensor on this rank."""
-    storages = {
-        kind: {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in tensors)}
-        for kind, tensors in _tensors_held(pl_module).items()
-    }
-    return {kind: sum(sizes.values()) for kind, sizes in storages.items()}
-
-
-def _tensors_held(pl_module):
-    weights = list(pl_module.chunks.parameters())
-    storages = {weight.untyped_storage().data_ptr() for weight in weights}
-    inner = [link.optimizer for link in pl_module._optimizer.megatron.chained_optimizers]
-    stepped = [param for one in inner for group in one.param_groups for param in group["params"]]
-    moments = [one.state[param][name] for one in inner for param in one.state for name in ("exp_avg", "exp_avg_sq")]
-    return {
-        "weights": weights,
-        "gradients": [weight.main_grad for weight in weights],
-        "moments": moments,
-        # What is stepped and is no part of the weights.
-        "masters": [param for param in stepped if param.untyped_storage().data_ptr() not in storages],
-    }
 
 
 class AllocatedPeak:

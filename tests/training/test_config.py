@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from toy import overrides
 
 from nemo_sr.data.vocabulary import Vocabulary
+from nemo_sr.experiments.strategies.sweep import STRATEGIES, read_sweep
 from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.config import ConfigError, compose_config, find_conf, rewrite_argv
 from nemo_sr.training.regimes import REGIMES, describe_regimes, find_regime
@@ -17,7 +18,8 @@ from nemo_sr.training.values import SCHEDULES, check_values
 
 CONF = find_conf()
 PRIMARY = sorted(path.stem for path in CONF.glob("*.yaml"))
-CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
+CHOICES = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml") if path.parent.name != "experiment")
+EXPERIMENTS = sorted(path.stem for path in CONF.glob("experiment/*.yaml"))
 
 
 def instantiate(config):
@@ -84,7 +86,19 @@ def test_every_group_file_instantiates_with_every_config(primary):
 
 def test_every_file_of_conf_is_a_primary_config_or_a_groups():
     found = {path.relative_to(CONF).with_suffix("").as_posix() for path in CONF.rglob("*.yaml")}
-    assert found == {*PRIMARY, *("/".join(choice) for choice in CHOICES)}
+    assert found == {*PRIMARY, *("/".join(choice) for choice in CHOICES), *(f"experiment/{n}" for n in EXPERIMENTS)}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_instantiates_with_every_strategy(name):
+    points = [point for point in read_sweep(name) if point.settings["model.seed"] == "1"]
+    assert {point.settings["optim"] for point in points} == set(STRATEGIES)
+    primary = (CONF / "experiment" / f"{name}.yaml").read_text().partition("--config-name=")[2].split()[0].rstrip(".")
+    for point in [*points[: len(STRATEGIES)], points[-1]]:
+        config = compose_config([f"--config-name={primary}", f"+experiment={name}", *point.words])
+        assert (config.optim.lr, config.optim.sr_lr_scale) == (float(point.settings["optim.lr"]), 1.0)
+        assert config.optim.sched.min_lr < config.optim.lr
+        instantiate(config)
 
 
 def test_the_softmax_is_fused_on_a_gpu_only_where_the_kernels_are():

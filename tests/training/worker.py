@@ -17,8 +17,9 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 from lightning.pytorch.callbacks import Callback  # noqa: E402
-from live_tensors import ProductTypes, bytes_held, types_held  # noqa: E402
+from live_tensors import ProductTypes, types_held  # noqa: E402
 
+from nemo_sr.experiments.strategies.held import bytes_held  # noqa: E402
 from nemo_sr.planning.live_bytes import LiveBytes  # noqa: E402
 from nemo_sr.training.config import compose_config  # noqa: E402
 from nemo_sr.training.launch import detect_launch  # noqa: E402
