@@ -8,7 +8,7 @@ POINTS := 30
 DATA_POINTS := 20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain lab test test-slow soak compat lint format constraints clean
+.PHONY: help setup pretrain lab test test-slow soak compat docs lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -19,7 +19,7 @@ $(READY): setup.py constraints.txt pyproject.toml $(wildcard nemo_sr/kernels/cpu
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nemo_sr needs Python 3.10 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[megatron,nemo,data,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[megatron,nemo,data,docs,dev]'
 	@touch $@
 
 pretrain: $(READY) $(SAMPLE)/pydocs.xml.bz2  ## Train a small GPT with adamw_sr on two processes of this CPU; run it again to resume.
@@ -45,6 +45,9 @@ soak: $(READY)  ## Kill runs at POINTS (30) and preprocessing at DATA_POINTS (20
 compat:  ## Run the suites against every supported version and write the README's table (ONLY="ROW ..." for some).
 	$(PYTHON) tests/compatibility.py $(ONLY)
 
+docs: $(READY)  ## Build the documentation as a site, site/index.html; every warning is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: $(READY)  ## Check style, types and shell scripts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,5 +65,5 @@ constraints:  ## Resolve constraints.txt anew, for every supported Python.
 	  $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-header --no-annotate setup.py - >> constraints.new
 	mv constraints.new constraints.txt
 
-clean:  ## Remove what make created (.venv, data, runs, reports, caches).
-	rm -rf $(VENV) .venvs data runs reports build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+clean:  ## Remove what make created (.venv, data, runs, reports, site, caches).
+	rm -rf $(VENV) .venvs data runs reports site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -127,6 +127,7 @@ setup(
         ],
         "data": ["mwparserfromhell>=0.6.6", "tokenizers>=0.20", "tqdm", "numpy", MEGATRON],
         "experiments": ["matplotlib>=3.8"],
+        "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings-python>=2"],
         "dev": [
             "pytest>=8",
             "pytest-timeout",

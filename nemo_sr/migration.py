@@ -40,7 +40,7 @@ def convert_to_sr(
         lr_scale: Factor on the learning rates. The paper finds that SR takes 2 to 4 times the maximum of mixed
             precision: the variance of its effective gradient falls as the learning rate rises.
         masters: {parameter's name: its FP32 master}, where the optimizer holds masters in place of the parameters.
-        **options: Passed to :class:`AdamWSR` (seed, roundings, backend).
+        **options: Passed to ``AdamWSR`` (seed, roundings, backend).
 
     Returns:
         The new optimizer, over the model's own parameters, named as ``model.named_parameters()`` names them.

@@ -31,7 +31,7 @@ class AdamWSR(Optimizer):
     State is 4 bytes a parameter (two BF16 moments) beside the BF16 weight and gradient. Noise follows the element: it
     depends on the seed, the parameter's name, the element's index in the whole parameter, the step and the stream, so
     results do not depend on sharding, on neighbours, on torch's generators, or on a resume. Under data, tensor and
-    pipeline parallelism this holds for shards bound with :meth:`bind`; the Megatron integration binds them itself, and
+    pipeline parallelism this holds for shards bound with ``bind``; the Megatron integration binds them itself, and
     a DTensor (FSDP2) says itself what it holds.
 
     Args:
@@ -272,14 +272,14 @@ class AdamWSR(Optimizer):
     def rounding_report(self) -> list[dict[str, RoundingReport]]:
         """Report, for each group, what rounding does in the step that is about to be taken.
 
-        Call it between backward and :meth:`step`; it costs about two steps, changes nothing and is exact.
+        Call it between backward and ``step``; it costs about two steps, changes nothing and is exact.
 
         Returns:
             For each group, a report for "weight", "exp_avg" and "exp_avg_sq" ({} where no BF16 parameter has a
             gradient). Its ``share_lost`` is what rounding to nearest would lose.
 
         Raises:
-            TypeError, ValueError: as :meth:`step`.
+            TypeError, ValueError: as ``step``.
         """
         check_grad_scale(self.grad_scale)
         reports: list[dict[str, RoundingReport]] = [{} for _ in self.param_groups]
@@ -294,12 +294,12 @@ class AdamWSR(Optimizer):
         return reports
 
     def load_state_dict(self, state_dict: dict[str, Any], *, rename: Mapping[str, str] | None = None) -> None:
-        """Load state saved by :meth:`state_dict`, or by torch.optim.AdamW (its moments are cast, with a warning).
+        """Load state saved by ``state_dict``, or by torch.optim.AdamW (its moments are cast, with a warning).
 
         Tensors are copied, the step stays int64, and the parameters keep their present names.
 
         Args:
-            state_dict: What :meth:`state_dict` returned.
+            state_dict: What ``state_dict`` returned.
             rename: {saved name: present name}. A renamed parameter draws other noise from here on: harmless
                 statistically, not reproducible to the bit.
 

@@ -1,16 +1,32 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""The documents: their Python runs, and their links lead somewhere."""
+"""The documents: links lead somewhere, on GitHub and in the site; what is run prints what they show."""
 
+import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+from checkout import copy_checkout
+from documented import DOCUMENTS, ROOT, explain_difference, read_all_blocks, read_blocks
+
+BLOCKS = read_all_blocks()
+
+
+def relative_links(document):
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match("https?:", link)]
+
+
+def github_anchors(document):
+    """The anchors that GitHub gives the headings of a file."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = [re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -18,13 +34,95 @@ def test_links_lead_somewhere_and_nothing_is_left_to_fill_in(document):
     text = document.read_text(encoding="utf-8")
     assert "@@" not in text
     assert "TODO" not in text
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    broken = []
+    for link in relative_links(document):
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        if not target.exists() or (anchor and anchor not in github_anchors(target)):
+            broken.append(link)
+    assert broken == []
 
 
-def test_the_drop_in_example_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    example = next(block for block in blocks if "AdamWSR(" in block)
+class Fetched(HTMLParser):
+    """Collects what a browser fetches for a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = set()
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag in ("script", "img", "iframe"):
+            self.addresses.add(attributes.get("src") or "")
+        if tag == "link" and attributes.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.addresses.add(attributes["href"])
+
+
+def test_the_site_has_every_page_in_its_navigation_and_fetches_nothing_from_elsewhere(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    home = (tmp_path / "index.html").read_text(encoding="utf-8")
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if f'href="{page.removesuffix(".md")}.html"' not in home] == []
+    for page in tmp_path.rglob("*.html"):
+        fetched = Fetched()
+        fetched.feed(page.read_text(encoding="utf-8"))
+        assert [address for address in fetched.addresses if re.match("(https?:)?//", address)] == []
+
+
+def test_the_tutorial_is_the_program_that_it_says():
+    program = (ROOT / "examples/tutorial.py").read_text(encoding="utf-8")
+    cells = [cell.strip() for cell in program.split("# %%\n")[1:]]
+    blocks = read_blocks(ROOT / "docs/tutorial.md")
+    assert [block.text.strip() for block in blocks if block.language == "python"] == cells
+
+
+def run_blocks(document, mark, folder):
+    """Run the blocks of a document that have a mark, in order, in a copy of the checkout; return what they print."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    printed = ""
+    for block in read_blocks(document):
+        if block.mark == mark:
+            words = [sys.executable, "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
+            done = subprocess.run(
+                [*words, block.text], capture_output=True, text=True, cwd=folder, env=environment, check=False
+            )
+            assert done.returncode == 0, f"{block}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+            printed += done.stdout
+    return printed
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkout")
+    copy_checkout(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "document", sorted({block.document for block in BLOCKS if block.mark == "run"}), ids=lambda path: path.name
+)
+def test_what_is_run_prints_what_is_shown(document, checkout):
+    printed = run_blocks(document, "run", checkout)
+    shown = "".join(block.text for block in read_blocks(document) if block.mark == "prints")
+    assert not shown or explain_difference(printed, shown) is None
+
+
+def test_the_drop_in_example_takes_its_steps():
+    blocks = read_blocks(ROOT / "README.md")
+    example = next(block.text for block in blocks if block.language == "python" and "AdamWSR(" in block.text)
     code = (
         f"{example}\nprint(optimizer.state_dict()['param_groups'][0]['param_names'], optimizer.param_groups[0]['step'])"
     )

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of code in the documents, with the marks that say how each is checked.
+
+A mark is an HTML comment on a line of its own before a block:
+
+    <!-- run -->             the block is run, by the ordinary tests
+    <!-- run slow -->        the block is run by `make test-slow`
+    <!-- needs a cluster --> whatever it is that it needs: it is not run, but scripts, options and keys are checked
+    <!-- prints -->          what the blocks that are run print; a line "..." stands for any lines
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docker/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+PROGRAMS = ["python", "python3", "torchrun", "make", "sbatch", "docker", "pip", "git", "tensorboard", ".", "slurm/"]
+_MARK = re.compile(r"<!-- (run|run slow|prints|needs .+) -->")
+_NUMBER = re.compile(r"\b\d+\.\d+(e-?\d+)?\b|\b\d+(?=%)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: where it is, its language if the fence says one, its text and its mark."""
+
+    document: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    def __str__(self):
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_commands(self):
+        """Whether the block begins with a program that the documents use, after variables."""
+        words = re.sub(r"^([A-Z_]+=\S+ +)+", "", self.text).split()
+        return (
+            self.language in ("", "bash") and bool(words) and words[0].startswith(tuple(PROGRAMS)) and words[0] != "..."
+        )
+
+
+def read_blocks(document):
+    """Return the blocks of a Markdown file, fenced or indented by four spaces."""
+    lines = document.read_text(encoding="utf-8").splitlines()
+    blocks, mark, i = [], "", 0
+    while i < len(lines):
+        line, start = lines[i], i
+        if found := _MARK.fullmatch(line):
+            mark = found[1]
+        elif line.startswith("```"):
+            while lines[i := i + 1] != "```":
+                pass
+            text = "\n".join(lines[start + 1 : i])
+            blocks.append(Block(document, start + 1, line.removeprefix("```").strip(), text + "\n", mark))
+            mark = ""
+        elif line.startswith("    ") and not (i and lines[i - 1].strip()):
+            while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
+                i += 1
+            text = "\n".join(line.removeprefix("    ") for line in lines[start:i]).rstrip()
+            blocks.append(Block(document, start + 1, "", text + "\n", mark))
+            mark = ""
+            continue
+        elif line.strip():
+            mark = ""
+        i += 1
+    return blocks
+
+
+def read_all_blocks():
+    """Return the blocks of all documents."""
+    return [block for document in DOCUMENTS for block in read_blocks(document)]
+
+
+def explain_difference(printed, shown):
+    """Return where what was printed differs from what a document shows, or None.
+
+    Numbers with a decimal point and percentages may differ by a tenth: a processor's matrix products round in an
+    order of its own. Whatever else, bits among it, is compared as it is.
+    """
+    printed_lines, shown_lines = printed.rstrip().splitlines(), shown.rstrip().splitlines()
+    pattern = "\n".join(".*(?:\n.*)*" if line == "..." else _NUMBER.sub("NUMBER", line) for line in shown_lines)
+    pattern = "".join(
+        part if part.startswith(".*(?:") else re.escape(part) for part in re.split(r"(\.\*\(\?:\n\.\*\)\*)", pattern)
+    )
+    if not re.fullmatch(pattern, "\n".join(_NUMBER.sub("NUMBER", line) for line in printed_lines)):
+        return f"printed:\n{printed}\nshown:\n{shown}"
+    if "..." in shown_lines:
+        return None
+    pairs = zip(_NUMBER.finditer("\n".join(printed_lines)), _NUMBER.finditer("\n".join(shown_lines)), strict=True)
+    far = [(a[0], b[0]) for a, b in pairs if abs(float(a[0]) - float(b[0])) > 0.1 * abs(float(b[0]))]
+    return f"printed and shown: {far}" if far else None
