@@ -96,7 +96,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["nemo_sr", "nemo_sr.*"]),
-    package_data={"nemo_sr": ["py.typed"]},
+    package_data={"nemo_sr": ["py.typed"], "nemo_sr.plotting": ["page.*"]},
     ext_modules=[
         Extension(
             "nemo_sr.kernels._cpu",

@@ -76,7 +76,8 @@ def draw_curves(
         if smoothing:
             axes.plot(steps, shown, color=style["color"], alpha=0.25, linewidth=0.8)
             shown = smooth(shown, smoothing)
-        axes.plot(steps, shown, label=label, linewidth=1.5, **style)
+        # Later curves lie on earlier ones, which are wider: none hides another that has the same values.
+        axes.plot(steps, shown, label=label, linewidth=max(1.2, 2.4 - 0.6 * (index % len(COLORS))), **style)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     if log_y:
         axes.set_yscale("log")

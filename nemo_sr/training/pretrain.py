@@ -34,6 +34,9 @@ from nemo_sr.training.run_lock import find_other_writer, lock_file, stop_file
 from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import check_config, tokenizer_files
 
+CONFIG_FILE = "config.yaml"
+"""In a run's folder: what its last start ran with. exp_manager moves that of earlier starts into run_0, run_1, ..."""
+
 
 def main() -> None:
     """Run the command line: check it before anything starts, then train.
@@ -181,6 +184,8 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
     trainer.callbacks.extend([*checks, saving, progress, *callbacks, heartbeat])
     _start_experiment(trainer, config, start.step)
+    if launch.rank == 0:
+        (_run_folder(config) / CONFIG_FILE).write_text(f"{show_config(config)}\n", encoding="utf-8")
     module = GPTModule(config, tokenizer.vocab_size, trainer)
     trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
     _summarize(trainer, config, saving, progress)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from planned_bytes import check_planned_bytes
 from toy import overrides, pretrain, read_tensors, run_jobs, start_pretrain
 
@@ -109,6 +110,7 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     assert [match for match in lines if re.fullmatch(line, match)]
     for folder in (whole, stopped):
         assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+        assert OmegaConf.load(folder / "config.yaml").trainer.max_steps == 100
         assert [path.name for path in (folder / "checkpoints").glob("partial*")] == []
 
     expected, resumed = (read_tensors(folder / "checkpoints" / checkpoint_name(100)) for folder in (whole, stopped))
