@@ -34,6 +34,7 @@ from nemo_sr.training.judge import SILENCE, Beat, Judge
 _WAITING = ("torch.distributed", "megatron.core.distributed", "megatron.core.pipeline_parallel.p2p_communication")
 _MAX_INTERVAL = 5.0
 _VERDICT = "verdict"
+_FAREWELL = "a connection is lost"
 
 
 def _count_collectives() -> dict[str, int]:
@@ -101,6 +102,29 @@ class Watch:
             self._progress += 1
             self._busy = before
 
+    def find_lost(self) -> list[str]:
+        """Return the ranks that give no sign any more, for a rank that has lost a connection. Takes some seconds.
+
+        Those that have lost one too say so, and are not among them, whether they are still there or not.
+        """
+        self._busy = _FAREWELL
+        try:
+            self._send()
+            before = self._read()
+            self.wait()
+            after = self._read()
+        except Exception:  # the store is gone, and with it who holds it
+            return ["rank 0"]
+        return [
+            f"rank {rank} on {beat.host}, step {beat.step}"
+            for rank, beat in enumerate(after)
+            if beat.sign == before[rank].sign and beat.busy != _FAREWELL
+        ]
+
+    def wait(self) -> None:
+        """Wait until every rank that lives has given another sign."""
+        time.sleep(self._interval + 2)
+
     def stop(self) -> None:
         """Stop watching."""
         self._stopping.set()
@@ -120,8 +144,11 @@ class Watch:
         self._send()
         if self._rank:
             return str(self._store.get(_VERDICT).decode())
+        return self._judge.judge(self._read(), time.monotonic())
+
+    def _read(self) -> list[Beat]:
         texts = self._store.multi_get([_key(rank) for rank in range(self._world_size)])
-        return self._judge.judge([Beat(**json.loads(text)) for text in texts], time.monotonic())
+        return [Beat(**json.loads(text)) for text in texts]
 
     def _send(self) -> None:
         self._sign += 1
@@ -208,6 +235,15 @@ class HeartbeatCallback(Callback):  # type: ignore[misc]
     def busy(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Return a context in which no progress is due."""
         return contextlib.nullcontext() if self._watch is None else self._watch.busy(what)
+
+    def find_lost(self) -> list[str]:
+        """Return the ranks that give no sign any more; none where there is no watch."""
+        return [] if self._watch is None else self._watch.find_lost()
+
+    def wait(self) -> None:
+        """Stay until the other ranks have found out who is lost: rank 0 holds what they ask."""
+        if self._watch is not None:
+            self._watch.wait()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Count every micro batch as progress."""

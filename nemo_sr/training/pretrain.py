@@ -148,6 +148,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.checkpoint import CheckpointCallback
     from nemo_sr.training.datamodule import GPTDataModule
     from nemo_sr.training.heartbeat import HeartbeatCallback
+    from nemo_sr.training.lost_peer import LostPeerCallback
     from nemo_sr.training.module import GPTModule
     from nemo_sr.training.strategy import MegatronStrategy
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
@@ -180,14 +181,20 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         _say(launch, note)
     heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
     saving, progress = CheckpointCallback(config, start, heartbeat), ProgressCallback()
+    lost_peer = LostPeerCallback(heartbeat, lambda: saving.writer.newest)
     every_n_steps = config.trainer.check_replicas_every_n_steps
     checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
-    trainer.callbacks.extend([*checks, saving, progress, *callbacks, heartbeat])
+    trainer.callbacks.extend([*checks, saving, progress, *callbacks, lost_peer, heartbeat])
     _start_experiment(trainer, config, start.step)
     if launch.rank == 0:
         (_run_folder(config) / CONFIG_FILE).write_text(f"{show_config(config)}\n", encoding="utf-8")
     module = GPTModule(config, tokenizer.vocab_size, trainer)
-    trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
+    try:
+        trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
+    except RuntimeError:
+        if not lost_peer.has_reported:
+            raise
+        sys.exit(1)
     _summarize(trainer, config, saving, progress)
 
 
