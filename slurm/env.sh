@@ -16,6 +16,9 @@ site() {
 site SBATCH_ACCOUNT       ""    # your project
 site SBATCH_PARTITION     ""    # where the GPUs are
 site SBATCH_GPUS_PER_NODE ""    # 8, say; trainer.devices follows it
+site SBATCH_EXCLUSIVE     ""    # exclusive: whole nodes, with all their CPUs
+site SBATCH_CPUS_PER_GPU  ""    # else 8, say: many sites give a job one CPU of each node unless it asks for more
+site SBATCH_MEM_PER_NODE  ""    # 0: all memory of each node
 site SBATCH_TIMELIMIT     ""    # 24:00:00, say; before it is over the job saves, and is requeued
 
 # What the program runs in: none (a virtual environment), pyxis, apptainer or docker.

@@ -34,6 +34,7 @@ name_job() {
     gpus=${gpus##*:} # it may begin with their type
     export JOB_GPUS_PER_NODE=${gpus:-0}
     export JOB_TASKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-}
+    export JOB_CPUS_PER_NODE=${SLURM_CPUS_ON_NODE:-}
     job_id=${SLURM_JOB_ID:-0}
     # A run's second start must not meet what is left of its first.
     attempt=$job_id.${SLURM_RESTART_COUNT:-0}
@@ -53,16 +54,21 @@ name_job() {
 }
 
 # Checks packages and configuration where the ranks will run, and learns what the configuration says.
-# Sets ranks_per_node, run_folder, last_step and overrides.
+# Sets ranks_per_node, run_folder, last_step, overrides, and `early`, a signal to stop that came meanwhile.
 preflight() {
-    local check=("${in_container[@]}" "${python[@]}" scripts/preflight.py) decisions line
-    preflight_status=0
+    local check=("${in_container[@]}" "${python[@]}" scripts/preflight.py) decisions line status
+    preflight_status=0 early=""
     if [ -n "$dry_run" ]; then
         exec 4>&1
         decisions=$("${python_here[@]}" scripts/preflight.py --dry-run "$@" 2>&4) || preflight_status=$?
     else
-        decisions=$(srun --export=ALL --nodes=1 --ntasks=1 --ntasks-per-node=1 --overcommit "${srun_options[@]}" \
-            "${check[@]}" --record="jobs/$attempt" "$@") || exit $?
+        trap 'early=USR1' USR1
+        until decisions=$(srun --export=ALL --nodes=1 --ntasks=1 --ntasks-per-node=1 --overcommit "${srun_options[@]}" \
+            "${check[@]}" --record="jobs/$attempt" "$@"); do
+            status=$?
+            [ "$status" -eq 138 ] || exit "$status"
+            early=USR1 # it went to the checks themselves: again
+        done
     fi
     overrides=() ranks_per_node="" run_folder="" last_step=""
     while IFS= read -r line; do
@@ -107,6 +113,12 @@ train() {
     trap 'pass_on TERM' TERM
     "${command[@]}" &
     ranks=$!
+    if [ -n "$early" ]; then
+        until [ -s "$logs/rank_0000.log" ] || ! kill -0 "$ranks" 2>/dev/null; do
+            sleep 0.5 # until the ranks can take it
+        done
+        pass_on "$early"
+    fi
     tail -n +1 -s 0.5 --pid="$ranks" -F "$logs/rank_0000.log" 2>/dev/null &
     local shown=$! status
     while :; do

@@ -44,6 +44,9 @@ class Allocation:
     tasks_per_node: int | None = None
     """Tasks on each node, if the job asked for a number."""
 
+    cpus_per_node: int | None = None
+    """CPUs on each node, if the batch system says how many."""
+
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Allocation:
         """Read it from what slurm/job.sh exports.
@@ -52,15 +55,18 @@ class Allocation:
             ConfigError: a variable is no number.
         """
         numbers = []
-        for name, default in (("JOB_NODES", "1"), ("JOB_GPUS_PER_NODE", "0"), ("JOB_TASKS_PER_NODE", "")):
+        for name, default in _NUMBERS:
             value = env.get(name) or default
             if value and not value.isdecimal():
                 raise ConfigError(f"{name} must be a number; it is {value}. Correct the options of sbatch.")
             numbers.append(int(value) if value else None)
-        nodes, gpus, tasks = numbers
+        nodes, gpus, tasks, cpus = numbers
         assert nodes is not None
         assert gpus is not None
-        return cls(nodes, gpus, tasks)
+        return cls(nodes, gpus, tasks, cpus)
+
+
+_NUMBERS = (("JOB_NODES", "1"), ("JOB_GPUS_PER_NODE", "0"), ("JOB_TASKS_PER_NODE", ""), ("JOB_CPUS_PER_NODE", ""))
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,12 @@ def decide(words: Sequence[str], allocation: Allocation, places: Mapping[str, st
         raise ConfigError(
             f"--ntasks-per-node must be the number of GPUs of a node, one rank each; they are "
             f"{allocation.tasks_per_node} and {ranks}. Leave it out, or change --gpus-per-node."
+        )
+    if on_gpus and allocation.cpus_per_node is not None and allocation.cpus_per_node < ranks:
+        raise ConfigError(
+            f"A rank must have a CPU of its own; SLURM has given the job {allocation.cpus_per_node} on each node for "
+            f"{ranks} ranks. Set SBATCH_CPUS_PER_GPU or SBATCH_EXCLUSIVE in slurm/env.sh, or submit with "
+            "--cpus-per-gpu=N or --exclusive."
         )
     notes = []
     what = "GPUs" if on_gpus else "tasks"

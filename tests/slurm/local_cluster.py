@@ -21,6 +21,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sque
 # Names that are loopback addresses: ranks meet at the first host of the job's list, whose name must resolve.
 NODES = ("127.0.0.2", "127.0.0.3")
 
+# What SLURM counts as GPUs are empty files: enough for what it gives a job and says of it.
 # cred_expire: so long is a job held that was requeued; SLURM's own value is 120 s.
 _CONFIGURATION = """\
 ClusterName=test
@@ -45,13 +46,14 @@ SlurmdLogFile={folder}/slurmd.%n.log
 SlurmdTimeout=15
 KillWait=30
 ReturnToService=2
+GresTypes=gpu
 MpiDefault=none
 PropagateResourceLimits=NONE
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 FirstJobId={first_job}
 """
-_NODE = "NodeName={name} NodeHostname=localhost NodeAddr={name} Port={port} CPUs=2\n"
+_NODE = "NodeName={name} NodeHostname=localhost NodeAddr={name} Port={port} CPUs=2 Gres=gpu:2\n"
 _PARTITIONS = """\
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=60 State=UP
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF State=UP
@@ -89,6 +91,9 @@ class LocalCluster:
         )
         nodes = [_NODE.format(name=name, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
         (folder / "slurm.conf").write_text(text + "".join(nodes) + _PARTITIONS)
+        for number in range(2):
+            (folder / f"gpu{number}").touch()
+        (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
         (folder / "state").mkdir()
         (folder / "munge.key").write_bytes(os.urandom(1024))
         (folder / "munge.key").chmod(0o400)

@@ -3,15 +3,14 @@
 """What docker/Dockerfile runs, in an environment that has torch and megatron-core: nothing that is there changes."""
 
 import os
+import re
 import subprocess
 import sysconfig
 import venv
 
 import pytest
 
-from checkout import copy_checkout
-
-pytestmark = pytest.mark.slow
+from checkout import ROOT, copy_checkout
 
 FREEZE = """
 from importlib.metadata import distributions
@@ -37,6 +36,7 @@ def run(*command, env):
     return subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=500)
 
 
+@pytest.mark.slow
 def test_what_the_image_has_stays_and_the_smoke_test_passes(environment, tmp_path):
     before = run(environment["PYTHON"], "-c", FREEZE, env=environment).stdout
     assert "\ntorch==" in before
@@ -51,6 +51,7 @@ def test_what_the_image_has_stays_and_the_smoke_test_passes(environment, tmp_pat
     assert ": ready" in smoke.stdout
 
 
+@pytest.mark.slow
 def test_a_package_that_changes_is_an_error(environment, tmp_path):
     checkout = tmp_path / "checkout"
     script = (checkout / "docker/install.sh").read_text()
@@ -60,3 +61,14 @@ def test_a_package_that_changes_is_an_error(environment, tmp_path):
     done = run("bash", str(checkout / "docker/install.sh"), env=environment)
     assert done.returncode == 1
     assert "these have changed or gone: torch==0.1" in done.stderr
+
+
+def test_everything_that_training_requires_is_in_the_image_or_added():
+    extras = re.findall(r'(?ms)^        "(?:megatron|nemo|data)": \[(.*?)\],$', (ROOT / "setup.py").read_text())
+    assert len(extras) == 3
+    required = {
+        re.match(r"[\w-]+", name)[0] for name in re.findall(r'"(\w[^"]*)"', re.sub("#.*|MEGATRON", "", "".join(extras)))
+    }
+    assert {"lightning", "psutil", "tqdm"} < required
+    added = set(re.findall(r'": "([\w-]+)"', (ROOT / "docker/install.sh").read_text()))
+    assert required - added == {"nemo_toolkit", "numpy"}  # NeMo is there, and numpy with torch

@@ -3,6 +3,7 @@
 """Jobs that SLURM or a person interrupts, on a real SLURM: each ends as if it had not been, to the bit."""
 
 import contextlib
+import re
 
 import psutil
 import pytest
@@ -36,9 +37,9 @@ def assert_same(run, weights):
     assert [name for name in weights if not found[name].equal(weights[name])] == []
 
 
-def wait_for_step(run, step, log):
+def wait_for_step(cluster, run, step, log):
     wait_for(lambda: (run / f"checkpoints/step_{step:08d}").exists(), WAIT)
-    print(log.read_text())
+    print(log.read_text(), cluster.call("squeue"), sep="\n")
 
 
 def ranks_of(job):
@@ -54,7 +55,7 @@ def ranks_of(job):
 def finish(cluster, job, log, restarts=1):
     done = cluster.wait(job, WAIT)
     shown = log.read_text()
-    print(shown)
+    print(shown, done, sep="\n")
     assert (done["JobState"], done["ExitCode"], done["Restarts"]) == ("COMPLETED", "0:0", str(restarts)), shown
     assert f"Step {STEPS} of {STEPS}: finished." in shown
     return shown
@@ -63,7 +64,7 @@ def finish(cluster, job, log, restarts=1):
 def test_a_signal_saves_and_requeues(cluster, toy, tmp_path, weights):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     cluster.call("scancel", "--signal=USR1", job)
     shown = finish(cluster, job, log)
     assert "; requeued." in shown
@@ -74,7 +75,7 @@ def test_a_signal_saves_and_requeues(cluster, toy, tmp_path, weights):
 def test_scontrol_requeue(cluster, toy, tmp_path, weights):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     cluster.call("scontrol", "requeue", job)
     shown = finish(cluster, job, log)
     assert f"Resuming from {run}/checkpoints/step_" in shown
@@ -84,7 +85,7 @@ def test_scontrol_requeue(cluster, toy, tmp_path, weights):
 def test_a_node_that_fails(cluster, toy, tmp_path, weights):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     # Its daemon dies, its rank hangs and comes back when the run has been started anew.
     cluster.kill_node(NODES[1])
     lost = ranks_of(job)[1]
@@ -111,10 +112,21 @@ def test_the_time_limit(cluster, toy, tmp_path, weights):
     assert_same(run, weights)
 
 
+@pytest.mark.parametrize("options", [["--batch"], []], ids=["to the script", "to its checks"])
+def test_a_signal_while_the_checks_run(cluster, toy, tmp_path, weights, options):
+    run, log = tmp_path / "run", tmp_path / "log"
+    job = submit(cluster, log, *words(toy, run))
+    wait_for(lambda: f"{job}.0" in cluster.call("squeue", "--steps", "--noheader"), WAIT)
+    cluster.call("scancel", "--signal=USR1", *options, job)
+    shown = finish(cluster, job, log)
+    assert f" of {STEPS} by SIGUSR1; requeued." in shown
+    assert_same(run, weights)
+
+
 def test_preemption(cluster, toy, tmp_path, weights):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     urgent = cluster.submit(
         "--partition=urgent", "-N2", "--exclusive", "--wrap=true", cwd=tmp_path, log=tmp_path / "urgent"
     )
@@ -129,7 +141,7 @@ def test_preemption(cluster, toy, tmp_path, weights):
 def test_scancel_is_final(cluster, toy, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     cluster.call("scancel", job)
     done = cluster.wait(job, WAIT)
     print(log.read_text())
@@ -151,6 +163,11 @@ def test_a_run_that_fails_twice_at_one_step_stops(cluster, toy, tmp_path):
     assert_refused(cluster, job, toy, run, tmp_path / "second")
     ranks_of(job)[1].kill()
     wait_for(lambda: "after the checkpoint of step 0 of 2000; requeued." in log.read_text(), WAIT)
+    shown = log.read_text()
+    (message,) = re.findall("(?m)^error: Every rank must be there until the end; .*", shown)
+    assert "; rank 1 on " in message
+    assert message.endswith("The same command begins anew, for there is no checkpoint yet.")
+    assert "Traceback" not in shown
     wait_for(lambda: log.read_text().count("step 5/2000") == 2, WAIT)
     ranks_of(job)[1].kill()
     done = cluster.wait(job, WAIT)
@@ -163,7 +180,7 @@ def test_a_run_that_fails_twice_at_one_step_stops(cluster, toy, tmp_path):
 def test_a_stop_file_ends_the_run_until_it_is_removed(cluster, toy, tmp_path, weights):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
-    wait_for_step(run, 40, log)
+    wait_for_step(cluster, run, 40, log)
     (run / "stop").touch()
     done = cluster.wait(job, WAIT)
     assert (done["JobState"], done["ExitCode"], done["Restarts"]) == ("COMPLETED", "0:0", "0")
@@ -179,7 +196,7 @@ def test_the_jobs_of_an_array_go_on_after_one_another(cluster, toy, tmp_path, we
     run = tmp_path / "run"
     options = ("--array=1-3%1", "--no-requeue")
     job = submit(cluster, tmp_path / "log.%a", *words(toy, run), options=options)
-    wait_for_step(run, 40, tmp_path / "log.1")
+    wait_for_step(cluster, run, 40, tmp_path / "log.1")
     with contextlib.suppress(AssertionError):  # it signals, and calls that a failure, for a job of an array
         cluster.call("scancel", "--signal=USR1", f"{job}_1")
     for number in (1, 2, 3):

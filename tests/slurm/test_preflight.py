@@ -20,7 +20,7 @@ GPU = ["--config-name=gpt_neo_6.7b"]
         ([], Allocation(1, 0), 1, 2),  # the default configuration's two ranks on the CPU
         ([], Allocation(4, 0, 3), 4, 3),
         ([], Allocation(1, 8), 1, 2),  # GPUs that it does not use
-        (GPU, Allocation(4, 8), 4, 8),
+        (GPU, Allocation(4, 8, None, 8), 4, 8),
         (GPU, Allocation(2, 4, 1), 2, 4),  # srun starts the ranks, whatever sbatch would have started
         ([*GPU, "trainer.devices=4", "trainer.num_nodes=2"], Allocation(2, 4), 2, 4),
     ],
@@ -37,6 +37,7 @@ def test_nodes_and_devices_are_those_of_slurm(words, allocation, nodes, devices)
         (GPU, Allocation(1, 0), r"needs GPUs; SLURM has given the job none. Set SBATCH_GPUS_PER_NODE"),
         ([*GPU, "trainer.devices=8"], Allocation(1, 4), "4 GPUs on each node; it is 8. .*--gpus-per-node=8"),
         ([*GPU, "++trainer.num_nodes=1"], Allocation(4, 8), "4 nodes; it is 1. .*--nodes=1"),
+        (GPU, Allocation(1, 8, None, 1), "must have a CPU of its own; .* 1 on each node for 8 ranks. Set SBATCH_CPUS"),
         (GPU, Allocation(1, 8, 4), "--ntasks-per-node must be the number of GPUs of a node.*4 and 8"),
         (["optim.lrr=1"], Allocation(1, 0), "Near it: optim.lr"),
     ],
@@ -61,6 +62,7 @@ def test_numbers_come_from_the_environment():
     assert Allocation.from_environment({"JOB_NODES": "3", "JOB_GPUS_PER_NODE": "", "JOB_TASKS_PER_NODE": ""}) == (
         Allocation(3, 0)
     )
+    assert Allocation.from_environment({"JOB_CPUS_PER_NODE": "96"}).cpus_per_node == 96
     with pytest.raises(ConfigError, match="JOB_GPUS_PER_NODE must be a number; it is h100"):
         Allocation.from_environment({"JOB_GPUS_PER_NODE": "h100"})
 

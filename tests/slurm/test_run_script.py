@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 
+import pytest
 from jobs import SCRIPT, submit, variables
-from toy import overrides
+from toy import ROOT, overrides
 
 
 def test_training_runs_on_two_nodes_and_leaves_its_records(cluster, toy, tmp_path):
@@ -33,6 +34,20 @@ def test_training_runs_on_two_nodes_and_leaves_its_records(cluster, toy, tmp_pat
     assert (records / "code.txt").read_text().strip()
     assert (records / "plan.txt").is_file()
     assert not (run / "jobs/lock").exists()
+
+
+@pytest.mark.slow
+def test_without_an_argument_the_default_configuration_trains(cluster, toy, tmp_path):
+    sample = tmp_path / "data/sample"
+    shutil.copytree(toy.parent, sample)
+    for ending in (".bin", ".idx"):
+        (sample / f"toy{ending}").rename(sample / f"sample_text_document{ending}")
+    places = {"DATA_DIR": str(tmp_path / "data"), "RESULTS_DIR": str(tmp_path / "results")}
+    done = cluster.wait(cluster.submit(str(SCRIPT), cwd=ROOT, log=tmp_path / "log", **variables(), **places), 300)
+    shown = (tmp_path / "log").read_text()
+    assert (done["JobState"], done["ExitCode"]) == ("COMPLETED", "0:0"), shown
+    assert "Step 300 of 300: finished." in shown
+    assert (tmp_path / "results/gpt_tiny_cpu/checkpoints/step_00000300").is_dir()
 
 
 def test_a_mismatch_ends_the_job_at_once(cluster, toy, tmp_path):
