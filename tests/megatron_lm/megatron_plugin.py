@@ -7,7 +7,7 @@ run_megatron_tests.py loads it. Beside the stand-ins of nemo_sr.megatron.run_cpu
 - torch.cuda.device_count is the number of ranks, and process groups asked for on nccl are of gloo. gloo's threads poll:
   groups of the same ranks are one, and all end with their layout;
 - without Transformer Engine, is_te_min_version is False (Megatron-core compares None) and models are built from
-  Megatron-core's local layers;
+  Megatron-core's local layers, their norms those of nemo_sr.models.norms, which know sequence parallelism;
 - tests that set no learning rate get 1e-3: torch's AdamW needs one as adamw_sr does;
 - FP32 models of tests whose matter is something else are said to be BF16: adamw_sr steps their weights in FP32;
 - the optimizer and DDP, where a test of resharding has only one of them distributed, are made to agree, as adamw_sr
@@ -51,6 +51,7 @@ def pytest_load_initial_conftests():  # which import names that are replaced her
     import megatron.core.utils
     import megatron.training.checkpointing
     import megatron.training.training  # before names of Transformer Engine can be seen
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
     put = partial(_put, _stack)
     if not OWN_ADAM:
@@ -67,6 +68,7 @@ def pytest_load_initial_conftests():  # which import names that are replaced her
     put(dist, "destroy_process_group", _only_all(dist.destroy_process_group))
     put(dist, "init_device_mesh", lambda device, *args, **kw: dist.device_mesh.init_device_mesh("cpu", *args, **kw))
     put(megatron.core.utils, "is_te_min_version", lambda version, check_equality=True: False)
+    put(WrappedTorchNorm, "__new__", _norm)
     _import_tests()
 
 
@@ -117,6 +119,12 @@ def _with_masters(stock):
             return stock(self, **kwargs)
 
     return get_parameter_state_dp_zero
+
+
+def _norm(cls, config, hidden_size, eps=1e-5):
+    from nemo_sr.models.norms import TorchNorm
+
+    return TorchNorm(config, hidden_size, eps)
 
 
 def _on_gloo(stock):

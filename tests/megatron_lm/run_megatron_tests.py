@@ -27,7 +27,7 @@ from not_applicable import NOT_APPLICABLE
 
 ROOT = Path(__file__).parents[2]
 OPTIMIZER, CHECKPOINTS = "tests/unit_tests/test_optimizer.py", "tests/unit_tests/dist_checkpointing/test_optimizer.py"
-PYTEST = ["-m", "pytest", "-p", "megatron_plugin", "-p", "no:cacheprovider", "-q"]
+PYTEST = ["-m", "pytest", "-p", "megatron_plugin", "-p", "no:cacheprovider", "-q", "-o", "addopts="]
 FOR_RANKS = "test_get_megatron_optimizer_with_custom_process_groups"
 STARTS = [(OPTIMIZER, 1, None), (OPTIMIZER, 2, FOR_RANKS), (OPTIMIZER, 8, FOR_RANKS), (CHECKPOINTS, 8, None)]
 
