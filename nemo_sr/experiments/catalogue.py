@@ -8,7 +8,14 @@ from importlib import import_module
 
 from nemo_sr.experiments.frame.experiment import Experiment
 
-MODULES = ("theory.rounding_moments",)
+MODULES = (
+    "theory.rounding_moments",
+    "ablations.weight_write",
+    "ablations.noise_sharing",
+    "ablations.second_moment",
+    "ablations.accumulation",
+    "ablations.weight_decay",
+)
 """Below ``nemo_sr.experiments``; each has a constant EXPERIMENT."""
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -53,6 +54,11 @@ def prepare(name: str, folder: Path, *, size_mb: float | None = None) -> Path:
         shutil.rmtree(target)
     making.rename(target)
     return prefix
+
+
+def digest_of(prefix: Path) -> str:
+    """Return a digest of a corpus' tokens: 16 hexadecimal digits."""
+    return hashlib.sha256(prefix.with_name(f"{prefix.name}.bin").read_bytes()).hexdigest()[:16]
 
 
 def _run(module: str, *arguments: str) -> None:

@@ -9,7 +9,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 STRATEGIES = ("adamw_fp32", "adamw_amp", "adamw", "adamw_bf16", "adamw_sr", "adamw_sr_paper")
@@ -97,8 +96,3 @@ def key_of(config: Any, data: str) -> str:
     described["data"] = {**described["data"], "data_prefix": data, "index_mapping_dir": None}
     text = json.dumps([FORMAT, torch.__version__, processor(), described], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def digest_of(prefix: Path) -> str:
-    """Return a digest of a token file."""
-    return hashlib.sha256(prefix.with_name(f"{prefix.name}.bin").read_bytes()).hexdigest()[:16]

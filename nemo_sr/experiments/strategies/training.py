@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_sr.experiments.frame.sources import ROOT
-from nemo_sr.experiments.strategies.sweep import digest_of, key_of
+from nemo_sr.experiments.strategies.corpora import digest_of
+from nemo_sr.experiments.strategies.sweep import key_of
 from nemo_sr.experiments.strategies.worker import is_finished
 
 
@@ -57,10 +58,11 @@ def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> None:
     if not listed:
         return
     scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "jobs.json").write_text(json.dumps(listed), encoding="utf-8")
+    jobs_file = scratch / f"jobs_{os.getpid()}.json"
+    jobs_file.write_text(json.dumps(listed), encoding="utf-8")
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "nemo_sr.experiments.strategies.worker", str(scratch / "jobs.json")]
+    command = [sys.executable, "-m", "nemo_sr.experiments.strategies.worker", str(jobs_file)]
     before = signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # through the finally below
     processes = []
     try:

@@ -88,9 +88,6 @@ def _train(folder: Path, key: str, words: list[str]) -> None:
         "num_parameters": measured.num_parameters,
         "step_seconds": measured.step_seconds,
     }
-    from nemo_sr.training.guidance import show_config
-
-    (folder / "config.yaml").write_text(show_config(config), encoding="utf-8")
     for name in ("checkpoints", "index"):
         shutil.rmtree(folder / name, ignore_errors=True)
     fresh = folder / f"{OUTCOME}.new"
