@@ -37,7 +37,7 @@ def test_all_sixteen_bits_of_noise_are_adamwsr(monkeypatch):
     own, _ = train(AdamWSR)
     assert torch.equal(own, train(written("bits_16"))[0])
     assert torch.equal(own, train(written("stochastic"))[0])
-    assert not torch.equal(own, train(written("bits_8"))[0])
+    assert not torch.equal(own, train(written("bits_4"))[0])
 
 
 def test_compensation_follows_the_master_copy_where_nearest_stands_still():
@@ -52,7 +52,8 @@ def test_compensation_follows_the_master_copy_where_nearest_stands_still():
 
 
 @pytest.mark.parametrize("num_bits", [1, 2, 4, 8])
-def test_few_bits_pull_weights_toward_zero_by_their_mean_error(num_bits):
+def test_few_bits_pull_weights_toward_zero_by_their_mean_error(monkeypatch, num_bits):
+    monkeypatch.setitem(WRITES, f"bits_{num_bits}", 6)
     # Gradients of zero and a decay below an ulp: each write has the error (2^-D - 2^-N)/2 ulp of D = 16 dropped bits.
     weight = nn.Parameter(torch.full((1 << 16,), 1.5, dtype=torch.bfloat16))
     exact = 1.5 - 1.5e-4

@@ -48,7 +48,7 @@ def run(lab: Lab) -> Report:
     rates = lab.choose(quick=[1e-3], full=[3e-4, 1e-3, 3e-3])
     seeds = lab.choose(quick=[1], full=[1, 2, 3])
     writes = lab.choose(quick=["fp32", "stochastic", "nearest"], full=list(WRITES))
-    steps, sequences = lab.choose(quick=10, full=300), lab.choose(quick=16, full=SEQUENCES)
+    steps, sequences = lab.choose(quick=10, full=200), lab.choose(quick=16, full=SEQUENCES)
     found = {
         (write, lr, seed): lab.part(
             train, tokens=tokens, write=write, lr=lr, steps=steps, sequences=sequences, seed=seed

@@ -18,10 +18,8 @@ from nemo_sr.update import ParamShard, StepOptions, adamw_float32, chunks
 WRITES = {
     "fp32": 16,
     "stochastic": 6,
-    "bits_8": 6,
     "bits_4": 6,
     "bits_2": 6,
-    "bits_1": 6,
     "compensated": 8,
     "nearest": 6,
 }
