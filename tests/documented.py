@@ -7,6 +7,7 @@ A mark is an HTML comment on a line of its own before a block:
     <!-- run -->             the block is run, by the ordinary tests
     <!-- run slow -->        the block is run by `make test-slow`
     <!-- needs a cluster --> whatever it is that it needs: it is not run, but scripts, options and keys are checked
+    <!-- message -->         an error that the code raises (tests/test_troubleshooting.py)
     <!-- prints -->          what the blocks that are run print; a line "..." stands for any lines
 """
 
@@ -20,7 +21,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 PROGRAMS = ["python", "python3", "torchrun", "make", "sbatch", "docker", "pip", "git", "tensorboard", ".", "slurm/"]
-_MARK = re.compile(r"<!-- (run|run slow|prints|needs .+) -->")
+_MARK = re.compile(r"<!-- (run|run slow|prints|message|needs .+) -->")
 _NUMBER = re.compile(r"\b\d+\.\d+(e-?\d+)?\b|\b\d+(?=%)")
 
 

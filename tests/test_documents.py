@@ -4,6 +4,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -84,12 +85,27 @@ def test_the_tutorial_is_the_program_that_it_says():
     assert [block.text.strip() for block in blocks if block.language == "python"] == cells
 
 
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the checkout to run in, set up as `make setup` would have."""
+    folder = tmp_path_factory.mktemp("checkout")
+    copy_checkout(folder)
+    for kernel in (ROOT / "nemo_sr/kernels").glob("_cpu*.so"):
+        shutil.copy(kernel, folder / "nemo_sr/kernels")
+    (folder / ".venv").mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        if entry.name != ".ready":
+            (folder / ".venv" / entry.name).symlink_to(entry)
+    (folder / ".venv/.ready").touch()
+    return folder
+
+
 def run_blocks(document, mark, folder):
     """Run the blocks of a document that have a mark, in order, in a copy of the checkout; return what they print."""
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(folder),
         "OMP_NUM_THREADS": "1",
     }
     printed = ""
@@ -104,20 +120,23 @@ def run_blocks(document, mark, folder):
     return printed
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkout")
-    copy_checkout(folder)
-    return folder
+def documents_with(mark):
+    documents = dict.fromkeys(block.document for block in BLOCKS if block.mark == mark)
+    return [pytest.param(document, id=document.name) for document in documents]
 
 
-@pytest.mark.parametrize(
-    "document", sorted({block.document for block in BLOCKS if block.mark == "run"}), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("document", documents_with("run"))
 def test_what_is_run_prints_what_is_shown(document, checkout):
     printed = run_blocks(document, "run", checkout)
     shown = "".join(block.text for block in read_blocks(document) if block.mark == "prints")
     assert not shown or explain_difference(printed, shown) is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("document", documents_with("run slow"))
+def test_what_takes_minutes_runs(document, checkout):
+    run_blocks(document, "run slow", checkout)
 
 
 def test_the_drop_in_example_takes_its_steps():

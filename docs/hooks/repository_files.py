@@ -21,6 +21,7 @@ from mkdocs.structure.pages import Page
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
 LANGUAGES = {".py": "python", ".sh": "bash", ".slurm": "bash", ".yaml": "yaml", ".toml": "toml", ".c": "c", ".h": "c"}
 FOLDER = "repository"
+FRONT_MATTER = "---\nhide: [toc]\nsearch: {exclude: true}\n---\n\n"  # code is not what a reader searches for
 log = get_plugin_logger("repository_files")
 
 
@@ -58,7 +59,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 texts[target] = content
             else:
                 fence = "`" * (3 + max(map(len, re.findall("`+", content)), default=0))
-                content = f"# {target}\n\n{fence}{LANGUAGES.get(Path(target).suffix, '')}\n{content}{fence}\n"
+                opening = fence + LANGUAGES.get(Path(target).suffix, "")
+                content = f"{FRONT_MATTER}# {target}\n\n{opening}\n{content}{fence}\n"
             files.append(File.generated(config, page_of(target), content=content))
     return files
 
