@@ -9,7 +9,16 @@ from importlib import import_module
 from nemo_sr.experiments.frame.experiment import Experiment
 
 MODULES = (
+    "toy",
     "theory.rounding_moments",
+    "theory.effective_gradient",
+    "theory.quadratic",
+    "theory.small_steps",
+    "theory.regularisation",
+    "theory.nearest_bias",
+    "theory.adam_bound",
+    "theory.few_bits",
+    "theory.moment_noise",
     "ablations.weight_write",
     "ablations.noise_sharing",
     "ablations.second_moment",

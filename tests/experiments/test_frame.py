@@ -121,7 +121,7 @@ def test_a_required_check_that_fails_is_the_exit_status(tmp_path, monkeypatch, p
 def test_a_row_of_the_wrong_length_and_an_unknown_name_are_errors():
     with pytest.raises(ValueError, match="must have 2 cells"):
         Table("t", "T", ["a", "b"], [[1]])
-    with pytest.raises(ValueError, match="NAME must be one of rounding_moments"):
+    with pytest.raises(ValueError, match="NAME must be one of toy, rounding_moments"):
         choose(["rounding"], experiments())
     assert [one.page for one in choose(["theory"], experiments())].count("theory") >= 1
     with pytest.raises(ValueError, match="beside the package"):

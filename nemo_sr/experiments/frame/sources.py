@@ -55,14 +55,12 @@ def _imported(module: str) -> dict[str, Path]:
     waiting, files = [module], dict[str, Path]()
     while waiting:
         name = waiting.pop()
-        if name in files:
+        file = _file_of(name)
+        if name in files or file is None:
             continue
-        spec = find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        files[name] = Path(spec.origin)
-        tree = ast.parse(files[name].read_text(encoding="utf-8"))
-        waiting += [found for found in _names(tree) if not found.startswith(FRAME) and found != "nemo_sr.experiments"]
+        files[name] = file
+        names = _names(ast.parse(file.read_text(encoding="utf-8")))
+        waiting += [found for found in names if not found.startswith(FRAME) and found != "nemo_sr.experiments"]
     return files
 
 
@@ -75,13 +73,14 @@ def _names(tree: ast.AST) -> Iterator[str]:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         else:
             continue
-        for name in names:
-            if (name == PACKAGE or name.startswith(f"{PACKAGE}.")) and _is_module(name):
-                yield name
+        yield from (name for name in names if name == PACKAGE or name.startswith(f"{PACKAGE}."))
 
 
-def _is_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is a module, not a package
-        return False
+def _file_of(module: str) -> Path | None:
+    """Find a module's file without importing it or its parents; None for what is no module (a class, say)."""
+    if module.partition(".")[0] != PACKAGE:
+        spec = find_spec(module)
+        return Path(spec.origin) if spec is not None and spec.origin is not None else None
+    path = ROOT.joinpath(*module.split("."))
+    found = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return found[0] if found else None

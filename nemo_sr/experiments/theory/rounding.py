@@ -10,6 +10,9 @@ from torch import Tensor
 from nemo_sr.noise import WEIGHT_STREAM, noise16
 from nemo_sr.rounding import round_nearest, round_stochastic
 
+ALL_NOISE = torch.arange(65536, dtype=torch.int32)
+"""Every value that the noise of one element can take."""
+
 ROUNDINGS = ("stochastic", "nearest", "none")
 
 
@@ -32,6 +35,20 @@ def round_with(rounding: str, x: Tensor, noise: Tensor) -> Tensor:
     if rounding == "none":
         return x
     return (round_stochastic(x, noise) if rounding == "stochastic" else round_nearest(x)).float()
+
+
+def outcomes(rounding: str, x: Tensor) -> list[tuple[float, int]]:
+    """Return the values that one FP32 number is rounded to, and how many of the 65,536 noise values give each.
+
+    Args:
+        rounding: "stochastic", "nearest" or "none".
+        x: One element, float32.
+    """
+    rounded = round_with(rounding, x.expand(65536), ALL_NOISE)
+    values = {rounded.min().item(), rounded.max().item()}
+    found = [(value, int((rounded == value).sum())) for value in sorted(values)]
+    assert sum(count for _, count in found) == 65536, "an FP32 number is rounded to two values at most"
+    return found
 
 
 def round_step(rounding: str, x: Tensor, *, seed: int, step: int) -> Tensor:
@@ -63,3 +80,17 @@ def ulp(x: Tensor) -> Tensor:
     """
     _, exponent = torch.frexp(x)
     return torch.ldexp(torch.ones_like(x, dtype=torch.float64), (exponent - 8).clamp(min=-133))
+
+
+def rounding_variance(x: Tensor) -> Tensor:
+    """Return (x - lo)(hi - x), the variance of SR(x).
+
+    Args:
+        x: Any shape, float32, finite.
+
+    Returns:
+        Same shape, float64.
+    """
+    lo = (x.view(torch.int32) & -65536).view(torch.float32).double()  # the one nearer to zero
+    above = (x.double() - lo).abs()
+    return above * (ulp(lo) - above)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from nemo_sr.experiments import Check, Experiment, Figure, Lab, Report, Table
-from nemo_sr.experiments.theory.rounding import round_with
+from nemo_sr.experiments.theory.rounding import ALL_NOISE, round_with
 
-ALL_NOISE = torch.arange(65536, dtype=torch.int32)
 LARGEST = 0x7F7F  # high half of the largest finite BF16
 
 
@@ -121,13 +120,13 @@ def run(lab: Lab) -> Report:
 
     summary = f"""
 Adding 16 uniform bits to the 16 that BF16 drops carries into the kept half in exactly as many of the 65,536 cases as
-the dropped bits count. So the mean of SR(x) is x and its variance (x - lo)(hi - x), where lo and hi are the BF16 values
-around x: no statistics are needed, all 65,536 noise values are tried and summed in integers (units of x's last FP32
-bit).
+the dropped bits count. So the mean of SR(x) is x and its variance (x - lo)(hi - x), where lo and hi are the BF16
+values around x: no statistics are needed, all 65,536 noise values are tried and summed in integers (units of x's last
+FP32 bit).
 
 Tried here: {total:,} values of both signs, with {len(settings["exponents"])} of the 255 exponents, that of the
-subnormals among them. The equality is one for the FP32 x: what FP32 arithmetic lost in computing x is lost. It ends at
-the largest finite BF16: above it SR returns that value, so that a finite weight never becomes infinite.
+subnormals among them. The equality is one for the FP32 x: what FP32 arithmetic lost in computing x is lost. It ends
+at the largest finite BF16: above it SR returns that value, so that a finite weight never becomes infinite.
 """
     rows = [[name, total, count(data, 3), count(data, 4)] for name, data in (("stochastic", own), ("nearest", nearest))]
     return Report(

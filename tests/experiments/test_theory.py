@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Every check of the theory in its quick form passes, and goes red when rounding to nearest is swapped in."""
+
+from functools import partial
+
+import pytest
+
+from nemo_sr.experiments import Lab
+from nemo_sr.experiments.catalogue import experiments
+from nemo_sr.experiments.theory import moment_noise, rounding
+from nemo_sr.optimizer import AdamWSR
+from nemo_sr.rounding import round_nearest
+
+SLOW = ("toy", "moment_noise", "regularisation", "adam_bound")
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name, experiment in experiments().items()
+    if experiment.page == "theory"
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_checks_pass(name, tmp_path):
+    report = experiments()[name].run(Lab(tmp_path, quick=True))
+    assert report.failed == []
+    assert any(check.required for check in report.checks)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rounding_to_nearest_turns_checks_red(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounding, "round_stochastic", lambda x, noise: round_nearest(x))
+    monkeypatch.setattr(moment_noise, "AdamWSR", partial(to_nearest, AdamWSR))
+    report = experiments()[name].run(Lab(tmp_path, quick=True))
+    assert report.failed
+
+
+def to_nearest(make, *args, **kwargs):
+    return make(*args, **{**kwargs, "exp_avg_sq_rounding": "nearest"})
