@@ -135,6 +135,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             "optim_name": config.optim.name,
             "layout": layout,
             "skipped_steps": pl_module.skipped.state_dict(),
+            "loss_spikes": pl_module.spikes.state_dict(),
             **_describe_model(config, pl_module.vocab_size),
         }
         about = About(
@@ -180,6 +181,8 @@ def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     set_loop_progress(trainer, start.step)
     if start.skipped_steps is not None:
         pl_module.skipped.load_state_dict(start.skipped_steps)
+    if start.loss_spikes is not None:
+        pl_module.spikes.load_state_dict(start.loss_spikes)
     if start.keeps_random_state:
         _set_rng_state(loaded["rng"])
 

@@ -26,6 +26,7 @@ from nemo_sr.training.nonfinite import find_nonfinite_gradients
 from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer, build_schedule
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
+from nemo_sr.training.spikes import LossSpikes
 
 Batch = dict[str, torch.Tensor]
 
@@ -52,6 +53,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         self.automatic_optimization = False
         self.chunks: Any = torch.nn.ModuleList()
         self.skipped = SkippedSteps(config.trainer.max_skipped_steps)
+        self.spikes = LossSpikes()
         self._validation_sums = torch.zeros(2)
 
     @property
@@ -124,11 +126,14 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         optimizer.step()
         self._count_skipped()
         self.lr_schedulers().step()
+        loss = self._mean_over_ranks(sums)
+        self._say(self.spikes.count(self.trainer.global_step, loss))
         metrics = {
-            "reduced_train_loss": self._mean_over_ranks(sums),
+            "reduced_train_loss": loss,
             "lr": lr,
             "grad_norm": self._optimizer.grad_norm,
             "skipped_steps": float(self.skipped.total),
+            "loss_spikes": float(self.spikes.total),
             "consumed_samples": float(self.trainer.global_step * self.config.model.global_batch_size),
         }
         self.log_dict(metrics, logger=False)
@@ -137,7 +142,9 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         # All ranks have the same norm, and stop together.
         updated, grad_norm = self._optimizer.update_successful, self._optimizer.grad_norm
         found = "" if updated else find_nonfinite_gradients(self.chunks)
-        line = self.skipped.count(self.trainer.global_step, updated=updated, grad_norm=grad_norm, found=found)
+        self._say(self.skipped.count(self.trainer.global_step, updated=updated, grad_norm=grad_norm, found=found))
+
+    def _say(self, line: str | None) -> None:
         if line is not None and self.trainer.is_global_zero:
             tqdm.write(line, file=sys.stdout)  # above the bar, where there is one
             sys.stdout.flush()

@@ -144,13 +144,16 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from lightning.pytorch import Trainer
 
     from nemo_sr.planning.forecast import forecast_run
-    from nemo_sr.training.callbacks import ProgressCallback, ReplicaCheckCallback
+    from nemo_sr.training.callbacks import ReplicaCheckCallback
     from nemo_sr.training.checkpoint import CheckpointCallback
     from nemo_sr.training.datamodule import GPTDataModule
     from nemo_sr.training.heartbeat import HeartbeatCallback
+    from nemo_sr.training.loggers import start_loggers
     from nemo_sr.training.lost_peer import LostPeerCallback
     from nemo_sr.training.module import GPTModule
+    from nemo_sr.training.progress import ProgressCallback
     from nemo_sr.training.strategy import MegatronStrategy
+    from nemo_sr.training.throughput import Throughput
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
@@ -180,12 +183,13 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     for note in start.notes:
         _say(launch, note)
     heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
-    saving, progress = CheckpointCallback(config, start, heartbeat), ProgressCallback()
+    saving = CheckpointCallback(config, start, heartbeat)
+    progress = ProgressCallback(Throughput.of_run(config, tokenizer.vocab_size))
     lost_peer = LostPeerCallback(heartbeat, lambda: saving.writer.newest)
     every_n_steps = config.trainer.check_replicas_every_n_steps
     checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
     trainer.callbacks.extend([*checks, saving, progress, *callbacks, lost_peer, heartbeat])
-    _start_experiment(trainer, config, start.step)
+    start_loggers(trainer, config, step=start.step, rank=launch.rank)
     if launch.rank == 0:
         (_run_folder(config) / CONFIG_FILE).write_text(f"{show_config(config)}\n", encoding="utf-8")
     module = GPTModule(config, tokenizer.vocab_size, trainer)
@@ -210,30 +214,6 @@ def _verify(trainer: Any, config: DictConfig, start: Start) -> Start:
         return everyones
 
     return find_unaltered_start(config, start, rank=trainer.global_rank, num_ranks=trainer.world_size, gather=gather)
-
-
-def _start_experiment(trainer: Any, config: DictConfig, step: int) -> None:
-    from nemo.utils import logging as nemo_logging
-    from nemo.utils.exp_manager import exp_manager
-
-    # It calls every run on several nodes one without SLURM: it asks for an attribute that Lightning 2 has not.
-    quiet = nemo_logging.temp_verbosity(nemo_logging.CRITICAL) if trainer.num_nodes > 1 else contextlib.nullcontext()
-    with quiet:
-        exp_manager(
-            trainer,
-            {
-                "explicit_log_dir": config.exp_manager.explicit_log_dir,
-                "create_tensorboard_logger": config.exp_manager.create_tensorboard_logger,
-                # What an interrupted start logged after its last checkpoint will be logged again.
-                "summary_writer_kwargs": {"purge_step": step + 1} if step else None,
-                "create_checkpoint_callback": False,
-                "create_preemption_callback": False,
-                "log_step_timing": False,
-                "disable_validation_on_resume": False,
-                "log_tflops_per_sec_per_gpu": False,
-                "seconds_to_sleep": 0,
-            },
-        )
 
 
 def _cluster_environment(launch: Launch) -> Any:

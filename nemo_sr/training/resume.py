@@ -54,6 +54,9 @@ class Start:
     skipped_steps: Mapping[str, int] | None = None
     """How many steps were skipped; see :class:`~nemo_sr.training.skipping.SkippedSteps`."""
 
+    loss_spikes: Mapping[str, Any] | None = None
+    """What is known of the loss; see :class:`~nemo_sr.training.spikes.LossSpikes`."""
+
 
 def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) -> Start:
     """Return where the run of `config` starts: at its newest complete checkpoint, at another's, or at the beginning.
@@ -124,6 +127,7 @@ def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) ->
         keeps_random_state,
         manifest,
         state["skipped_steps"],
+        state.get("loss_spikes"),  # since it is saved
     )
 
 

@@ -31,6 +31,7 @@ Ranks = int
 Samples = int
 Seconds = float
 Steps = int
+TeraFlops = float
 Tokens = int
 
 
@@ -60,7 +61,7 @@ class TrainerConfig:
     """Global batches in one validation; 0 turns validation off."""
 
     log_every_n_steps: Steps = 10
-    """Steps between entries in the TensorBoard log; between printed lines too, where there is no terminal."""
+    """Steps between entries in the logs; between printed lines too, where there is no terminal."""
 
     max_skipped_steps: Steps = 10
     """Steps in a row whose gradient norm is not finite until the run stops. It stops with an error; such a step
@@ -73,6 +74,10 @@ class TrainerConfig:
     check_replicas_every_n_steps: Optional[Steps] = None
     """Steps between checks that replicas of the weights hold the same bits. The first check that fails names weights
     and ranks and ends the run. null: never. (nemo_sr)"""
+
+    peak_tflops_per_gpu: Optional[TeraFlops] = None
+    """TFLOP/s that a GPU could do at most, for the model FLOPs utilization. null: what the data sheet says of an A100,
+    H100 (SXM) or H200 (SXM); with other GPUs, and on a CPU, the utilization is then not logged. (nemo_sr)"""
 
     gradient_clip_val: float = 1.0
     """Largest global 2-norm of the gradients; 0 turns clipping off. Megatron-core clips, not Lightning."""
@@ -97,6 +102,29 @@ class CheckpointCallbackConfig:
 
 
 @dataclass
+class WandbConfig:
+    """The run at Weights & Biases."""
+
+    project: Optional[str] = None
+    """Project; needed with create_wandb_logger=true."""
+
+    name: str = "${exp_manager.name}"
+    """Name that is shown."""
+
+    entity: Optional[str] = None
+    """User or team. null: the default one of whoever is logged in."""
+
+    group: Optional[str] = None
+    """Group of runs that it belongs to."""
+
+    offline: bool = False
+    """Write into the run's folder alone; `wandb sync` sends it later."""
+
+    id: Optional[str] = None
+    """Identity of the run, under which all its starts go on. null: one is made and kept in the run's folder."""
+
+
+@dataclass
 class ExpManagerConfig:
     """The folder of a run. Starting the same run again resumes it from its newest complete checkpoint."""
 
@@ -112,6 +140,15 @@ class ExpManagerConfig:
 
     create_tensorboard_logger: bool = True
     """Write a TensorBoard log; the loss plot is drawn from it."""
+
+    create_wandb_logger: bool = False
+    """Log to Weights & Biases."""
+
+    wandb_logger_kwargs: WandbConfig = field(default_factory=WandbConfig)
+    """The run at Weights & Biases."""
+
+    create_csv_logger: bool = False
+    """Write csv/metrics.csv in the run's folder. It has a column for each metric. (nemo_sr)"""
 
     verify_checksums: bool = True
     """Compare the SHA-256 of a checkpoint's files before resuming from it. All files are read to their end for this;

@@ -20,6 +20,7 @@ from nemo_sr.data.report import REPORT_NAME, read_fingerprint
 from nemo_sr.megatron.versions import is_since
 from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.loggers import check_loggers
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
 from nemo_sr.training.values import check_values
@@ -42,6 +43,7 @@ def checks_of(config: DictConfig) -> list[tuple[str, Callable[[], object]]]:
             lambda: _check_folder("exp_manager.explicit_log_dir", experiment.explicit_log_dir),
         ),
         ("folder of sample orders", lambda: _check_folder("data.index_mapping_dir", data.index_mapping_dir)),
+        ("loggers", lambda: check_loggers(experiment)),
         ("data and tokenizer", lambda: check_data(data, config.model)),
         ("packages", lambda: check_packages(config)),
     ]

@@ -82,7 +82,7 @@ def test_a_terminal_shows_a_bar_and_a_dead_rank_ends_the_run(toy_prefix, tmp_pat
     shown = bytearray()
     threading.Thread(target=_read, args=(master, shown), daemon=True).start()
     try:
-        bar = rb"gpt_tiny_cpu: +\d+%\|.*\| [3-9]/2000 \[.*loss \d\.\d+  val_loss -  tokens/s \d+  lr \S+  grad_norm"
+        bar = rb"gpt_tiny_cpu: +\d+%\|.*\| [3-9]/2000 \[.*loss \d\.\d+  val_loss -  lr \S+  grad_norm \S+  tok"
         wait_for(lambda: re.search(bar, shown) or process.poll() is not None)
         assert process.poll() is None, shown.decode()
         ranks = find_ranks(process)

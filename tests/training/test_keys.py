@@ -36,11 +36,20 @@ WRONG = {  # a value of another type, on the command line, and one that is out o
     "trainer.max_skipped_steps": ("null", 0),
     "trainer.heartbeat_timeout": ("2min", -1.0),
     "trainer.check_replicas_every_n_steps": ("[5]", 0),
+    "trainer.peak_tflops_per_gpu": ("fast", 0.0),
     "trainer.gradient_clip_val": ("null", float("inf")),
     "exp_manager.name": ("null", ""),
     "exp_manager.explicit_log_dir": ("[a]", __file__),
     "exp_manager.resume_from_checkpoint": ("[a]", "/nowhere"),
     "exp_manager.create_tensorboard_logger": ("maybe", NO_RANGE),
+    "exp_manager.create_wandb_logger": ("maybe", True),
+    "exp_manager.wandb_logger_kwargs.project": ("[a]", ""),
+    "exp_manager.wandb_logger_kwargs.name": ("null", ""),
+    "exp_manager.wandb_logger_kwargs.entity": ("[a]", ""),
+    "exp_manager.wandb_logger_kwargs.group": ("[a]", ""),
+    "exp_manager.wandb_logger_kwargs.offline": ("maybe", NO_RANGE),
+    "exp_manager.wandb_logger_kwargs.id": ("[a]", ""),
+    "exp_manager.create_csv_logger": ("maybe", NO_RANGE),
     "exp_manager.verify_checksums": ("sometimes", NO_RANGE),
     "exp_manager.checkpoint_callback_params.every_n_train_steps": ("often", 0),
     "exp_manager.checkpoint_callback_params.save_top_k": ("all", -2),
@@ -160,11 +169,15 @@ def test_every_whole_number_but_seeds_has_a_unit_and_every_key_a_meaning():
 
 def test_a_key_that_is_not_marked_as_ours_is_nemos():
     from lightning.pytorch import Trainer
+    from lightning.pytorch.loggers import WandbLogger
     from nemo.core.config.optimizers import AdamWParams
     from nemo.core.config.schedulers import CosineAnnealingParams
     from nemo.utils.exp_manager import CallbackParams, ExpManagerConfig
 
     known = {"trainer": set(inspect.signature(Trainer).parameters), "optim": {"name", "sched"}, "optim.sched": {"name"}}
+    # Its logger hands these two on to wandb.init.
+    wandb = {*inspect.signature(WandbLogger).parameters, "entity", "group"}
+    known["exp_manager.wandb_logger_kwargs"] = wandb
     for group, owner in {
         "exp_manager": ExpManagerConfig,
         "exp_manager.checkpoint_callback_params": CallbackParams,

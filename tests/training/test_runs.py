@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from logs import read_csv, read_tensorboard, read_wandb
 from omegaconf import OmegaConf
 from planned_bytes import check_planned_bytes
 from toy import overrides, pretrain, read_tensors, run_jobs, start_pretrain
 
 from nemo_sr.migration import LR_ADVICE
+from nemo_sr.training.metrics import METRICS
 from nemo_sr.training.run_folder import checkpoint_name
 
 # One process starts all runs of a file: it takes longer than such a run.
@@ -30,6 +32,25 @@ STRATEGIES = {
     "adamw_fp32": (FP32, FP32, FP32, [], FP32),
 }
 CHANGES = [("adamw", "adamw_sr"), ("adamw_sr", "adamw"), ("adamw_sr", "adamw_fp32"), ("adamw_fp32", "adamw_sr")]
+AT_INTERVALS = (
+    "reduced_train_loss",
+    "lr",
+    "grad_norm",
+    "consumed_samples",
+    "skipped_steps",
+    "loss_spikes",
+    "train_step_timing in s",
+    "tokens_per_sec",
+    "tflops_per_sec_per_gpu",
+    "peak_memory_mib",
+)
+CSV = ["exp_manager.create_csv_logger=true"]
+LOGGERS = [
+    *CSV,
+    "exp_manager.create_wandb_logger=true",
+    "exp_manager.wandb_logger_kwargs.project=tests",
+    "exp_manager.wandb_logger_kwargs.offline=true",
+]
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 # With constant steps NeMo's CosineAnnealing gives all groups the first one's rate.
 DECOUPLED = [
@@ -94,9 +115,9 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     saved = stopped / "checkpoints" / checkpoint_name(_terminate_at_step_5(toy_prefix, stopped))
     runs = {
-        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT],
+        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT, *LOGGERS],
         # NeMo's older spelling picks the same strategy.
-        "second": [*overrides(toy_prefix, stopped, max_steps=100), *DROPOUT, "+model.optim.name=adamw_sr"],
+        "second": [*overrides(toy_prefix, stopped, max_steps=100), *DROPOUT, *CSV, "+model.optim.name=adamw_sr"],
     }
     done = {name: pretrain(*words) for name, words in runs.items()}
     for name, result in done.items():
@@ -106,7 +127,10 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     lines = done["whole"].stdout.splitlines()
     planned = r"Planned memory: \S+ MiB on the fullest rank \(weights .*\); this machine has \S+ .iB free for 2 ranks\."
     assert [bool(re.fullmatch(planned, line)) for line in lines].count(True) == 1
-    line = r"step 100/100  loss \S+  val_loss \S+  tokens/s \d+  lr \S+  grad_norm \S+"
+    line = (
+        r"step 100/100  loss \S+  val_loss \S+ \(ppl \S+\)  lr \S+  grad_norm \S+  tokens/s \d+  step \S+ s  "
+        r"TFLOP/s \S+  mem \d+ MiB  eta 0:00:00"
+    )
     assert [match for match in lines if re.fullmatch(line, match)]
     for folder in (whole, stopped):
         assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
@@ -120,7 +144,7 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     # The comparison can fail: before the resumption everything but the padding was different.
     before = read_tensors(saved)
     assert any(not torch.equal(expected[name], before[name]) for name in expected)
-    _check_tensorboard(stopped)
+    _check_logs(whole, stopped)
 
     again = pretrain(*runs["second"])
     assert again.returncode == 0
@@ -132,7 +156,7 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
 
 
 def _terminate_at_step_5(toy_prefix, run: Path) -> int:
-    process = start_pretrain(*overrides(toy_prefix, run, max_steps=100), *DROPOUT)
+    process = start_pretrain(*overrides(toy_prefix, run, max_steps=100), *DROPOUT, *CSV)
     lines = []
     try:
         for line in process.stdout:
@@ -148,15 +172,19 @@ def _terminate_at_step_5(toy_prefix, run: Path) -> int:
     return int(stops[0])
 
 
-def _check_tensorboard(folder: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    events.Reload()
-    for name in ("reduced_train_loss", "lr", "grad_norm", "consumed_samples", "tokens_per_sec", "skipped_steps"):
-        assert [event.step for event in events.Scalars(name)] == list(range(5, 101, 5))
-    for name in ("val_loss", "val_ppl"):
-        assert [event.step for event in events.Scalars(name)] == [50, 100]
+def _check_logs(whole: Path, stopped: Path) -> None:
+    board, table = read_tensorboard(whole), read_csv(whole)
+    assert board == table == read_wandb(whole)
+    assert set(board) - set(METRICS) == set()
+    for folder in (whole, stopped):
+        logged = read_tensorboard(folder)
+        assert logged == read_csv(folder)
+        assert {name: list(points) for name, points in logged.items()} == {
+            **{name: list(range(5, 101, 5)) for name in AT_INTERVALS},
+            **{name: [50, 100] for name in ("val_loss", "val_ppl")},
+        }
+    for name in ("reduced_train_loss", "lr", "grad_norm", "val_loss", "loss_spikes", "consumed_samples"):
+        assert read_csv(stopped)[name] == table[name]
 
 
 @pytest.fixture(scope="module")
