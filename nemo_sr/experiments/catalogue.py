@@ -19,6 +19,7 @@ MODULES = (
     "theory.adam_bound",
     "theory.few_bits",
     "theory.moment_noise",
+    "strategies.comparison",
     "ablations.weight_write",
     "ablations.noise_sharing",
     "ablations.second_moment",

@@ -163,7 +163,8 @@ def free_port() -> int:
     Raises:
         ConfigError: there is none.
     """
-    for port in random.sample(range(15000, 30000), 100):
+    # Not from the generator that runs seed: runs of one seed would meet at one port.
+    for port in random.SystemRandom().sample(range(15000, 30000), 100):
         with contextlib.suppress(OSError), socket.socket() as listener:
             listener.bind(("127.0.0.1", port))
             return port

@@ -63,6 +63,16 @@ class Result:
             return None
         return float(self.validation.values[-1])
 
+    @property
+    def standing(self) -> tuple[str, str, str]:
+        """Step, validation loss and perplexity, as texts."""
+        if self.diverged:
+            return f"{self.step}/{self.max_steps}", "diverged", "-"
+        if not self.step:
+            return f"0/{self.max_steps}", "none yet", "-"
+        loss = float(self.validation.values[-1])
+        return f"{self.step}/{self.max_steps}", f"{loss:.4f}", f"{math.exp(min(loss, 80.0)):.2f}"
+
 
 def read_result(folder: Path, corpus: str | None = None) -> Result | None:
     """Read a run from its folder.

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a comparison: losses over steps, and over the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nemo_sr.experiments import Figure
+from nemo_sr.experiments.strategies.analysis import Comparison
+from nemo_sr.experiments.strategies.sweep import STRATEGIES
+from nemo_sr.plotting import COLORS
+
+LABELS = {
+    "adamw_fp32": "FP32",
+    "adamw_amp": "O1 (adamw_amp)",
+    "adamw": "O2 (adamw)",
+    "adamw_bf16": "BF16 to nearest",
+    "adamw_sr": "BF16+SR (ours)",
+    "adamw_sr_paper": "BF16+SR (paper)",
+}
+_STYLES = {name: {"color": COLORS[i % len(COLORS)], "marker": "osD^vP"[i]} for i, name in enumerate(STRATEGIES)}
+
+
+def comparison_figures(comparisons: Sequence[Comparison]) -> list[Figure]:
+    """Return the figures of all corpora, a column of axes each."""
+    size = (3.6 * len(comparisons) + 0.6, 3.2)
+    return [
+        Figure(
+            "gaps",
+            "Final validation loss over that of FP32 at the same learning rate, paired by seed; bars are 95 % "
+            "intervals where there are several seeds.",
+            lambda figure: _each(figure, comparisons, _draw_gaps),
+            size,
+        ),
+        Figure(
+            "curves",
+            "Validation loss and perplexity over steps, each strategy at its best learning rate, mean over seeds.",
+            lambda figure: _each(figure, comparisons, _draw_curves),
+            size,
+        ),
+        Figure(
+            "robustness",
+            "Final validation loss over the highest learning rate, mean over seeds; a line ends where runs diverge.",
+            lambda figure: _each(figure, comparisons, _draw_robustness),
+            size,
+        ),
+    ]
+
+
+def _each(figure: Any, comparisons: Sequence[Comparison], draw: Any) -> None:
+    columns = figure.subplots(1, len(comparisons), squeeze=False)[0]
+    for axes, one in zip(columns, comparisons, strict=True):
+        draw(axes, one)
+        axes.set_title(one.corpus, fontsize=8)
+    handles, labels = columns[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+
+
+def _draw_gaps(axes: Any, one: Comparison) -> None:
+    for number, name in enumerate(one.strategies):
+        gaps = {lr: one.difference(name, lr, "adamw_fp32", lr) for lr in one.rates}
+        shown = {lr: gap for lr, gap in gaps.items() if gap is not None}
+        if name == "adamw_fp32" or not shown:
+            continue
+        places = [lr * 1.03 ** (number - 3) for lr in shown]
+        widths = [gap.half_width or 0.0 for gap in shown.values()]
+        axes.errorbar(
+            places, [gap.mean for gap in shown.values()], widths, label=LABELS[name], ms=3.5, capsize=2, **_STYLES[name]
+        )
+    axes.axhline(0, color="gray", linewidth=0.8)
+    axes.set(xscale="log", xlabel="highest learning rate", ylabel="loss over FP32's (nats)")
+    axes.set_yscale("symlog", linthresh=0.02)
+
+
+def _draw_curves(axes: Any, one: Comparison) -> None:
+    for name in one.strategies:
+        lr = one.best_rate(name)
+        runs = [r for r in one.results if (r.strategy, r.lr) == (name, lr) and r.loss is not None]
+        values = np.mean([run.validation.values for run in runs], axis=0)
+        label = f"{LABELS[name]}, LR {lr:g}" if len({one.best_rate(n) for n in one.strategies}) > 1 else LABELS[name]
+        axes.plot(runs[0].validation.steps, values, label=label, ms=2.5, **_STYLES[name])
+    axes.set(xlabel="step", ylabel="validation loss (nats per token)")
+    second = axes.secondary_yaxis("right", functions=(np.exp, lambda ppl: np.log(np.maximum(ppl, 1e-9))))
+    second.set_ylabel("perplexity")
+    low, high = axes.get_ylim()
+    ticks = [round(float(np.exp(x)), -1 if np.exp(x) >= 100 else 0) for x in np.linspace(low, high, 6)[1:]]
+    second.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+def _draw_robustness(axes: Any, one: Comparison) -> None:
+    for name in one.strategies:
+        losses = {lr: one.loss(name, lr).mean for lr in one.rates if one.losses(name, lr)}
+        axes.plot(list(losses), list(losses.values()), label=LABELS[name], ms=3.5, **_STYLES[name])
+    axes.set(xscale="log", xlabel="highest learning rate", ylabel="final validation loss (nats per token)")
