@@ -46,7 +46,7 @@ compat:  ## Run the suites against every supported version and write the README'
 	$(PYTHON) tests/compatibility.py $(ONLY)
 
 docs: $(READY)  ## Build the documentation as a site, site/index.html; every warning is an error.
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(READY)  ## Check style, types and shell scripts.
 	$(BIN)/ruff check .

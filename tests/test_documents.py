@@ -61,7 +61,7 @@ class Fetched(HTMLParser):
 
 def test_the_site_has_every_page_in_its_navigation_and_fetches_nothing_from_elsewhere(tmp_path):
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         capture_output=True,
         text=True,
         cwd=ROOT,
