@@ -101,3 +101,9 @@ def test_python_names_what_the_package_has(package, block):
     names = [f"{node.module}.{name.name}" for node in imports for name in node.names]
     ours = [name.removeprefix("nemo_sr.") for name in names if name.startswith("nemo_sr.")]
     assert [name for name in ours if not has_name(package, name)] == []
+
+
+def test_the_reference_has_every_public_name(package):
+    reference = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    described = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", reference, re.MULTILINE)}
+    assert {*map(str, package.exports), *map(str, package["megatron"].exports)} - described == set()
