@@ -25,7 +25,7 @@ function shape(name, attributes, text) {
 
 const color = (run) => `var(--run-${run % data.colors})`;
 // Later curves lie on earlier ones, which are wider: none hides another that has the same values.
-const thickness = (run) => Math.max(1.2, 3.2 - (run % data.colors));
+const thickness = (run) => Math.max(1.3, 2.6 - 0.65 * (run % data.colors));
 const dash = (run) => DASHES[Math.floor(run / data.colors) % DASHES.length];
 
 function write(value, digits = 4) {
@@ -190,7 +190,7 @@ function pointAt(panel, at) {
     element("div", {}, element("b", {}, `step ${step.toLocaleString("en-US")}`)),
     ...lines.map(({ run, at, value, shown }) => {
       const text = value === shown ? write(value) : `${write(shown)} (${write(value)})`;
-      const name = at === step ? data.runs[run] : `${data.runs[run]}, step ${at.toLocaleString("en-US")}`;
+      const name = at === step ? data.runs[run] : `${data.runs[run]} at ${at.toLocaleString("en-US")}`;
       const swatch = element("span", { class: "swatch", style: `border-color: ${color(run)}` });
       return element("div", {}, swatch, element("span", { class: "name" }, name), element("span", {}, text));
     }),
@@ -239,6 +239,7 @@ function zoomTo(steps) {
   state.zoom = steps;
   document.getElementById("reset").hidden = steps === null;
   drawAll();
+  pointAway();
 }
 
 function buildControls() {

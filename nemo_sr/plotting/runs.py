@@ -144,12 +144,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     jobs = sorted(folder.glob("jobs/*/config.yaml"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in [folder / "config.yaml", *jobs]:
         if file.is_file():
-            return _flatten(_load(file))
+            return flatten(_load(file))
     hparams = _load(folder / "hparams.yaml").get("cfg") if (folder / "hparams.yaml").is_file() else None
     if not isinstance(hparams, dict):
         return {}
     model = {key: value for key, value in hparams.items() if key not in ("optim", "target", "nemo_version")}
-    return _flatten({"model": model, "optim": hparams.get("optim", {})})
+    return flatten({"model": model, "optim": hparams.get("optim", {})})
 
 
 def find_differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -159,6 +159,17 @@ def find_differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     # What a run of another version does not say is no difference.
     known = {key: [run.config[key] for run in runs if key in run.config] for key in keys}
     return {key: table[key] for key, values in known.items() if any(value != values[0] for value in values)}
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested configuration by keys such as ``optim.lr``."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -174,13 +185,3 @@ def _load(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):  # being written, or edited: the curves are there all the same
         return {}
     return loaded if isinstance(loaded, dict) else {}
-
-
-def _flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, dict):
-            flat.update(_flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

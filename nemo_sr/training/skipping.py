@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+DIVERGED = "The norm of the gradients must be finite"
+"""How the message of :class:`DivergedError` begins."""
+
 
 class DivergedError(RuntimeError):
     """A run that no longer learns; the message says since when and what to do."""
@@ -47,7 +50,7 @@ class SkippedSteps:
         if self.in_a_row >= self.max_in_a_row:
             self.in_a_row = 0  # who goes on from here has as many steps again
             raise DivergedError(
-                f"The norm of the gradients must be finite; it was not in the last {self.max_in_a_row} steps (at step "
+                f"{DIVERGED}; it was not in the last {self.max_in_a_row} steps (at step "
                 f"{step} it is {grad_norm}){where}, each of which was skipped, and trainer.max_skipped_steps is "
                 f"{self.max_in_a_row}. What the last good step left is saved as the checkpoint of step {step}, from "
                 "which the same command goes on; move that away to go on from the one before it. Lower optim.lr or "

@@ -1,6 +1,3 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
+"""A learning-rate finder: a grid of short runs, and the range of rates that each strategy stands."""

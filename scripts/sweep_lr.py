@@ -1,0 +1,11 @@
+#!/usr/bin/env python
+# SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
+# SPDX-License-Identifier: Apache-2.0
+"""Find the learning rates that strategies stand; see --help."""
+
+import sys
+
+from nemo_sr.sweeping.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())
