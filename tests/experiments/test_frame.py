@@ -16,6 +16,7 @@ from nemo_sr.experiments import Table
 from nemo_sr.experiments.catalogue import experiments
 from nemo_sr.experiments.frame import command, sources
 from nemo_sr.experiments.frame.command import choose, run
+from nemo_sr.experiments.frame.documents import BEGIN, END, require_pages
 from nemo_sr.experiments.frame.provenance import ranges
 
 
@@ -116,6 +117,29 @@ def test_a_required_check_that_fails_is_the_exit_status(tmp_path, monkeypatch, p
     assert float(rows[0]["measured"]) == 1 / 3
     assert "<img" in (tmp_path / "index.html").read_text()
     assert "](small/index.md)" in (tmp_path / "index.md").read_text()
+
+
+def test_results_go_between_the_marks_of_their_page(tmp_path, monkeypatch, capsys):
+    small = experiment(tmp_path / "marks")
+    monkeypatch.setattr(command, "experiments", lambda: {"small": small})
+    page = tmp_path / "theory.md"
+    arguments = ["theory", "--quick", "--output", str(tmp_path / "reports"), "--docs", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert "theory.md must have the lines <!-- made by" in capsys.readouterr().err
+    assert computed(tmp_path / "marks") == []
+    page.write_text(f"# Before\n\n{BEGIN.format(page='theory')}\nold\n{END}\n\nafter\n")
+    for _ in range(2):
+        assert command.main(arguments) == 0
+    text = page.read_text()
+    assert text.startswith("# Before\n")
+    assert text.endswith("<!-- end -->\n\nafter\n")
+    assert "old" not in text
+    assert text.count("## A small one") == 1
+    assert "| one third | 0.3333 | 0.3333 | - | pass |" in text
+    assert (tmp_path / "figures" / "small-squares.svg").exists()
+    with pytest.raises(ValueError, match="needs all experiments of page theory; toy, rounding_moments, "):
+        require_pages([small], [small, *experiments().values()], tmp_path)
 
 
 def test_a_row_of_the_wrong_length_and_an_unknown_name_are_errors():

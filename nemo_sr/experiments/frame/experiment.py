@@ -23,12 +23,14 @@ class Table:
         title: One line.
         columns: Their headings, units among them.
         rows: One cell for each column.
+        documented: Whether it is shown in the documentation too.
     """
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    documented: bool = False
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -92,7 +94,7 @@ class Report:
         summary: Paragraphs of Markdown (text, ``code`` and **bold** only), their numbers computed.
         checks: Statements with verdicts.
         tables: Further tables.
-        figures: Pictures; the first one goes into the documentation.
+        figures: Pictures.
     """
 
     summary: str

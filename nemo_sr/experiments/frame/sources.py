@@ -43,8 +43,14 @@ def code_version(module: str, sources: tuple[str, ...]) -> str:
         files.update((file.relative_to(ROOT).as_posix(), file) for file in found)
     digest = hashlib.sha256()
     for name, file in sorted(files.items()):
-        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+        digest.update(name.encode() + b"\0" + _content(file) + b"\0")
     return digest.hexdigest()[:16]
+
+
+@cache
+def _content(file: Path) -> bytes:
+    """Read a file once in a process: what was there when the process began is what it runs."""
+    return file.read_bytes()
 
 
 def _text_files(folder: Path) -> list[Path]:
@@ -59,7 +65,7 @@ def _imported(module: str) -> dict[str, Path]:
         if name in files or file is None:
             continue
         files[name] = file
-        names = _names(ast.parse(file.read_text(encoding="utf-8")))
+        names = _names(ast.parse(_content(file)))
         waiting += [found for found in names if not found.startswith(FRAME) and found != "nemo_sr.experiments"]
     return files
 

@@ -191,17 +191,16 @@ def run(lab: Lab) -> Report:
     ]
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        bars = [
-            (found["mean"] - paths["descent"], "mean of the runs"),
-            (paths["mean"] - paths["descent"], "third derivative : V"),
-            (paths["penalised"] - paths["descent"], "penalty"),
-        ]
-        for i, (shift, label) in enumerate(bars):
-            errors = 2 * found["errors"].diag().sqrt() if i == 0 else None
-            axes.bar(torch.arange(NUM_PARAMETERS) + 0.28 * (i - 1), shift, 0.28, yerr=errors, label=label)
-        axes.set(xlabel="parameter", ylabel="shift from gradient descent")
-        axes.legend()
+        shift, errors = found["mean"] - paths["descent"], 2 * found["errors"].diag().sqrt()
+        both = zip(
+            figure.subplots(1, 2, sharey=True), ("mean", "penalised"), ("third derivative : V", "penalty"), strict=True
+        )
+        for axes, name, label in both:
+            axes.axline((0, 0), slope=1, color="k", lw=0.8, ls=":")
+            axes.errorbar(paths[name] - paths["descent"], shift, errors, fmt="o", ms=3)
+            axes.set(xlabel=f"shift claimed: {label}")
+            axes.tick_params(axis="x", labelrotation=30)
+        figure.axes[0].set_ylabel("shift of the mean, measured")
 
     summary = f"""
 **What the paper claims, and of what.** We could not read its proof. As others report it, SR acts like training on the
@@ -250,7 +249,7 @@ regularisation of the mean is seen.
         figures=[
             Figure(
                 "regularisation",
-                "Shift of the mean weights from gradient descent: measured (two standard errors), and two claims.",
+                "Shift of the mean weights from gradient descent, measured against claimed, one point a parameter.",
                 draw,
                 (6.4, 2.8),
             )
