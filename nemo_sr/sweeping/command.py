@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.strategies.split(","),
             _numbers(options.rates),
             words,
-            checks_devices=trains,
+            trains_here=trains,
         )
         _check_folder(points)
         if options.slurm:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from nemo_sr.plotting.runs import flatten, read_config
 from nemo_sr.training.config import ConfigError, compose_config, find_conf
 from nemo_sr.training.guidance import show_config
-from nemo_sr.training.validate import DEVICES, checks_of
+from nemo_sr.training.validate import checks_of
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Of the configuration's own learning rate: the grid where none is given. The paper's advice of 2 to 4 is inside."""
@@ -31,6 +31,8 @@ _FREE = re.compile(
     r"trainer\.(devices|num_nodes|stop_after_steps)|exp_manager\.(name|explicit_log_dir|resume_from_checkpoint)|"
     r"data\.(data_prefix|index_mapping_dir|num_workers)|model\.tokenizer\..*"
 )
+# Checks that need neither devices nor data; a batch job makes the others where it runs.
+_ANYWHERE = ("values", "strategy", "schedule")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def make_grid(
     rates: Sequence[float] | None,
     words: Sequence[str],
     *,
-    checks_devices: bool = True,
+    trains_here: bool = True,
 ) -> list[Point]:
     """Return the runs of a sweep, by strategy and then by rate, with their configurations checked.
 
@@ -73,7 +75,7 @@ def make_grid(
         strategies: Choices of the group ``optim``: adamw_sr, adamw_sr_paper, adamw, ...
         rates: Highest learning rates; None: :data:`FACTORS` times the configuration's.
         words: What all runs share, as pretrain_gpt.py takes it.
-        checks_devices: Whether this machine must have the devices that they need.
+        trains_here: Check devices, layout and data as well, which are otherwise those of another machine.
 
     Raises:
         ConfigError: the grid or one of its runs cannot be; the message names the run.
@@ -95,7 +97,7 @@ def make_grid(
         raise ConfigError(f"--rates must be numbers above 0; they are {list(rates)}. Give them as 1e-3,3e-3,1e-2.")
     points = [_make_point(folder, name, rate, words) for name in dict.fromkeys(strategies) for rate in ordered]
     for point in points:
-        _check(point, checks_devices)
+        _check(point, trains_here)
     return points
 
 
@@ -122,10 +124,10 @@ def _make_point(folder: Path, strategy: str, rate: float, words: Sequence[str]) 
     return Point(strategy, rate, run, (*words, *own), compose_config([*words, *own]))
 
 
-def _check(point: Point, checks_devices: bool) -> None:
+def _check(point: Point, trains_here: bool) -> None:
     try:
         for what, check in checks_of(point.config):
-            if what != DEVICES or checks_devices:
+            if trains_here or what in _ANYWHERE:
                 check()
         _check_use(point.config)
     except ConfigError as error:

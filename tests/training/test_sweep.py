@@ -75,6 +75,15 @@ def test_a_sweep_that_cannot_be_is_refused_before_it_begins(strategies, rates, w
         make_grid(tmp_path, strategies, rates, [*shared(toy_prefix), *words])
 
 
+def test_a_sweep_for_a_cluster_needs_neither_its_devices_nor_its_data_here(tmp_path):
+    words = ["--config-name=gpt_neo_350m", "model.tensor_model_parallel_size=8"]
+    with pytest.raises(ConfigError, match=r"adamw_sr at 0\.001: "):
+        make_grid(tmp_path, ["adamw_sr"], [1e-3], words)
+    assert make_grid(tmp_path, ["adamw_sr"], [1e-3], words, trains_here=False)
+    with pytest.raises(ConfigError, match=r"must be below trainer\.max_steps"):
+        make_grid(tmp_path, ["adamw_sr"], [1e-3], [*words, "trainer.max_steps=100"], trains_here=False)
+
+
 def test_a_runs_folder_says_what_became_of_it(toy_prefix, tmp_path):
     skipped = SkippedSteps(max_in_a_row=1)
     with pytest.raises(DivergedError) as diverged:
