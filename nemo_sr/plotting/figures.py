@@ -77,7 +77,7 @@ def draw_curves(
             axes.plot(steps, shown, color=style["color"], alpha=0.25, linewidth=0.8)
             shown = smooth(shown, smoothing)
         # Later curves lie on earlier ones, which are wider: none hides another that has the same values.
-        axes.plot(steps, shown, label=label, linewidth=max(1.2, 2.4 - 0.6 * (index % len(COLORS))), **style)
+        axes.plot(steps, shown, label=label, linewidth=max(1.2, 2.4 - 0.6 * index), **style)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     if log_y:
         axes.set_yscale("log")

@@ -5,7 +5,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const MARGIN = { left: 58, right: 12, top: 10, bottom: 24 };
-const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+const DASHES = ["", "7 4", "2 3"]; // as the swatches: solid, dashed, dotted
 const state = { hidden: new Set(), smoothing: data.smoothing, zoom: null, highlighted: null };
 const panels = [];
 
@@ -25,8 +25,13 @@ function shape(name, attributes, text) {
 
 const color = (run) => `var(--run-${run % data.colors})`;
 // Later curves lie on earlier ones, which are wider: none hides another that has the same values.
-const thickness = (run) => Math.max(1.3, 2.6 - 0.65 * (run % data.colors));
+const thickness = (run) => Math.max(1.3, 2.6 - 0.65 * run);
 const dash = (run) => DASHES[Math.floor(run / data.colors) % DASHES.length];
+
+function swatch(run) {
+  const style = ["solid", "dashed", "dotted"][Math.floor(run / data.colors) % DASHES.length];
+  return element("span", { class: "swatch", style: `border-color: ${color(run)}; border-top-style: ${style}` });
+}
 
 function write(value, digits = 4) {
   if (value === null) return "not finite";
@@ -191,8 +196,7 @@ function pointAt(panel, at) {
     ...lines.map(({ run, at, value, shown }) => {
       const text = value === shown ? write(value) : `${write(shown)} (${write(value)})`;
       const name = at === step ? data.runs[run] : `${data.runs[run]} at ${at.toLocaleString("en-US")}`;
-      const swatch = element("span", { class: "swatch", style: `border-color: ${color(run)}` });
-      return element("div", {}, swatch, element("span", { class: "name" }, name), element("span", {}, text));
+      return element("div", {}, swatch(run), element("span", { class: "name" }, name), element("span", {}, text));
     }),
   );
   const isRight = panel.toX(step) > panel.svg.clientWidth / 2;
@@ -245,8 +249,7 @@ function zoomTo(steps) {
 function buildControls() {
   const chips = document.getElementById("chips");
   data.runs.forEach((name, run) => {
-    const swatch = element("span", { class: "swatch", style: `border-color: ${color(run)}` });
-    const chip = element("button", { class: "chip", type: "button", "aria-pressed": "true" }, swatch, name);
+    const chip = element("button", { class: "chip", type: "button", "aria-pressed": "true" }, swatch(run), name);
     chip.addEventListener("click", () => {
       if (!state.hidden.delete(run)) state.hidden.add(run);
       chip.setAttribute("aria-pressed", String(!state.hidden.has(run)));
@@ -280,6 +283,7 @@ for (const panel of data.panels) {
   figure.append(panel.svg, panel.tip);
   panels.push(panel);
 }
+for (const place of document.querySelectorAll("th[data-run]")) place.prepend(swatch(Number(place.dataset.run)));
 buildControls();
 drawAll();
 panels.forEach(listen);

@@ -122,12 +122,11 @@ def _table_of_runs(runs: Sequence[Run]) -> str:
     head = "".join(f'<th{_numeric(label)} scope="col">{escape(label)}</th>' for label in labels)
     rows = []
     for number, run in enumerate(runs):
-        swatch = f'<span class="swatch" style="border-color: var(--run-{number % len(COLORS)})"></span>'
         cells = "".join(
             f'<td{_numeric(label)} data-label="{escape(label)}">{escape(text)}</td>'
             for label, text in describe_run(run).items()
         )
-        rows.append(f'<tr><th scope="row">{swatch}{escape(run.name)}</th>{cells}</tr>')
+        rows.append(f'<tr><th scope="row" data-run="{number}">{escape(run.name)}</th>{cells}</tr>')
     body = "\n".join(rows)
     return (
         f'<table class="runs"><thead><tr><th scope="col">Run</th>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import yaml
-from event_files import write_events
 
+from event_files import write_events
 from nemo_sr.plotting import Curve
 from nemo_sr.plotting.command import main
 from nemo_sr.plotting.page import thin
@@ -99,7 +99,7 @@ def test_the_page_holds_the_curves(page):
 def test_the_page_says_what_the_runs_are(page):
     text = References()
     text.feed(page)
-    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", page)
+    rows = re.findall(r"<tr><th scope=\"row\".*?</tr>", page)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     assert cells == [
         ["adamw_sr", "0.006", "DP2", "finished, 30 steps", "5.0000", "5.0000 (step 30)", "1,000", "250 MiB"],
