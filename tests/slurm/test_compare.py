@@ -26,13 +26,20 @@ def test_all_strategies_train_and_are_shown(cluster, toy, tmp_path):
         )
         return shown.stdout.decode().splitlines()
 
-    assert [line.split() for line in table()[1:]] == [[name, "none", "yet"] for name in STRATEGIES]
+    assert [line.split()[0] for line in table()] == ["run"]
     job = cluster.submit(*options, script, *words, cwd=ROOT, log=tmp_path / "log.%a", **environment)
     for number, name in enumerate(STRATEGIES):
         done = cluster.wait(f"{job}_{number}", 300)
         shown = (tmp_path / f"log.{number}").read_text()
         assert (done["JobState"], done["ExitCode"]) == ("COMPLETED", "0:0"), shown
         assert (tmp_path / f"all/{name}/checkpoints/step_00000008").is_dir()
+    sweep = [*options[:2], "--array=4", "--job-name=all"]  # each strategy at each learning rate
+    job = cluster.submit(
+        *sweep, script, *words, "+experiment=strategies_tiny", cwd=ROOT, log=tmp_path / "point", **environment
+    )
+    done = cluster.wait(f"{job}_4", 300)
+    assert (done["JobState"], done["ExitCode"]) == ("COMPLETED", "0:0"), (tmp_path / "point").read_text()
     print(*table(), sep="\n")
-    assert [line.split()[0] for line in table()[1:]] == STRATEGIES
-    assert all("step 8/8  validation loss" in line for line in table()[1:])
+    rows = [line.split() for line in table()[1:]]
+    assert [row[0] for row in rows] == sorted([*STRATEGIES, "adamw_sr_paper/lr_0.001/seed_1"])
+    assert all(row[1] == "8/8" and float(row[3]) > 1 for row in rows)

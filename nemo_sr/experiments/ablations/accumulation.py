@@ -165,7 +165,11 @@ of one micro batch are rounded, alike for both.
         checks=checks,
         tables=[
             Table(
-                "accumulation", "Validation loss in nats after the last step, 95 % intervals over seeds", columns, rows
+                "accumulation",
+                "Validation loss in nats after the last step, 95 % intervals over seeds",
+                columns,
+                rows,
+                documented=True,
             )
         ],
         figures=[Figure("accumulation", "Error of a gradient summed in BF16, and its cost.", draw, (6.4, 2.8))],

@@ -140,7 +140,13 @@ matters for replicas beyond it, and for weights that are replicated over tensor 
         summary=summary,
         checks=checks,
         tables=[
-            Table("replicas", "Validation loss in nats after the last step, 95 % intervals over seeds", columns, rows)
+            Table(
+                "replicas",
+                "Validation loss in nats after the last step, 95 % intervals over seeds",
+                columns,
+                rows,
+                documented=True,
+            )
         ],
         figures=[Figure("noise_sharing", "Distance of two replicas with averaged gradients.", draw)],
     )

@@ -155,7 +155,9 @@ as well, so the loss may go either way here.
     return Report(
         summary=summary,
         checks=checks,
-        tables=[Table("second_moment", "After the last step, 95 % intervals over seeds", columns, rows)],
+        tables=[
+            Table("second_moment", "After the last step, 95 % intervals over seeds", columns, rows, documented=True)
+        ],
         figures=[Figure("second_moment", "What is stored over the exact average, and its cost.", draw, (6.4, 2.8))],
     )
 

@@ -160,7 +160,7 @@ often as the step is. The table has the norm of all matrices after {steps} steps
     return Report(
         summary=summary,
         checks=checks,
-        tables=[Table("training", "After a training, 95 % intervals over seeds", columns, rows)],
+        tables=[Table("training", "After a training, 95 % intervals over seeds", columns, rows, documented=True)],
         figures=[Figure("weight_decay", "Decay alone (dashed: exact), and in a training.", draw, (6.4, 2.8))],
     )
 

@@ -135,7 +135,7 @@ These are choices that AdamWSR does not offer, except stochastic; they live in t
     return Report(
         summary=summary,
         checks=checks,
-        tables=[Table("writes", "Validation loss in nats, 95 % intervals over seeds", columns, rows)],
+        tables=[Table("writes", "Validation loss in nats, 95 % intervals over seeds", columns, rows, documented=True)],
         figures=[Figure("weight_write", "Validation loss over that of an FP32 master copy, paired by seed.", draw)],
     )
 

@@ -16,11 +16,11 @@ from nemo_sr.plotting import COLORS
 
 LABELS = {
     "adamw_fp32": "FP32",
-    "adamw_amp": "O1 (adamw_amp)",
-    "adamw": "O2 (adamw)",
-    "adamw_bf16": "BF16 to nearest",
-    "adamw_sr": "BF16+SR (ours)",
-    "adamw_sr_paper": "BF16+SR (paper)",
+    "adamw_amp": "O1",
+    "adamw": "O2",
+    "adamw_bf16": "BF16",
+    "adamw_sr": "BF16+SR",
+    "adamw_sr_paper": "BF16+SR as in the paper",
 }
 _STYLES = {name: {"color": COLORS[i % len(COLORS)], "marker": "osD^vP"[i]} for i, name in enumerate(STRATEGIES)}
 

@@ -36,9 +36,13 @@ def build_report(results: Sequence[Result], *, introduction: str, planned: Mappi
         raise ValueError("a report needs at least one finished run; there is none. Train first, or wait.")
     tables = [
         Table(
-            "final", f"Each strategy at its best learning rate, {CONFIDENCE:.0%} intervals", _FINAL, _final(comparisons)
+            "final",
+            f"Each strategy at its best learning rate, {CONFIDENCE:.0%} intervals",
+            _FINAL,
+            _final(comparisons, results, planned),
+            documented=True,
         ),
-        Table("sweep", "Every learning rate", _SWEEP, _sweep(comparisons)),
+        Table("sweep", "Every learning rate", _SWEEP, _sweep(comparisons), documented=True),
         Table(
             "costs", "State on one rank, and bytes of the fullest GPU at full size", _COSTS, _costs(results, planned)
         ),
@@ -59,7 +63,9 @@ def speed_table(results: Sequence[Result]) -> Table:
         speeds = [one.steps_per_second for one in own if one.steps_per_second is not None]
         if speeds:
             rows.append([name, max(speeds), len(speeds)])
-    return Table("speed", "Steps in a second, of the fastest run", ["strategy", "steps/s", "runs"], rows)
+    return Table(
+        "speed", "Steps in a second, of the fastest run", ["strategy", "steps/s", "runs"], rows, documented=True
+    )
 
 
 _METHOD = f"""
@@ -70,12 +76,16 @@ those between.
 """
 
 _FINAL = [
-    "corpus", "strategy", "best LR", "loss", "±", "perplexity", "over FP32", "±", "n", "stable from", "stable to",
-]  # fmt: skip
+    *("corpus", "strategy", "best LR", "loss", "loss ±", "perplexity", "over FP32", "over FP32 ±", "n"),
+    *("stable from", "stable to", "bytes a parameter", "planned, bytes"),
+]
 
 
-def _final(comparisons: Sequence[Comparison]) -> list[list[Any]]:
+def _final(
+    comparisons: Sequence[Comparison], results: Sequence[Result], planned: Mapping[str, Any] | None
+) -> list[list[Any]]:
     rows = []
+    costs = {row[0]: (row[-3], row[-1]) for row in _costs(results, planned)}
     for one in comparisons:
         for name in one.strategies:
             lr, stable = one.best_rate(name), one.stable(name)
@@ -85,13 +95,13 @@ def _final(comparisons: Sequence[Comparison]) -> list[list[Any]]:
                 [
                     *(one.corpus, name, lr, loss.mean, loss.half_width, math.exp(loss.mean)),
                     *((gap.mean, gap.half_width) if gap and name != REFERENCE else (None, None)),
-                    *(loss.n, *(stable or (None, None))),
+                    *(loss.n, *(stable or (None, None)), *costs[name]),
                 ]
             )
     return rows
 
 
-_SWEEP = ["corpus", "strategy", "LR", "loss", "±", "over FP32 at this LR", "±", "n"]
+_SWEEP = ["corpus", "strategy", "LR", "loss", "loss ±", "over FP32 at this LR", "over FP32 ±", "n"]
 
 
 def _sweep(comparisons: Sequence[Comparison]) -> list[list[Any]]:
