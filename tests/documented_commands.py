@@ -31,8 +31,8 @@ class Uses:
             self.options.setdefault(program, set()).update(found)
 
     def require_file(self, path):
-        """Note a path that is no file of the repository; placeholders in capitals are the reader's."""
-        if not re.match(r"[A-Z]", path) and not (ROOT / path).exists():
+        """Note a path that is no file here, but for the reader's, in capitals, and those of `make setup`."""
+        if not re.match(r"[A-Z]|\.venv/", path) and not (ROOT / path).exists():
             self.problems.append(f"no file {path}")
 
 
