@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from nemo_sr.noise import EXP_AVG_SQ_STREAM, EXP_AVG_STREAM, WEIGHT_STREAM, noise16_from_key
+from nemo_sr.options import check_grad_scale
 from nemo_sr.rounding import round_nearest, round_stochastic
+from nemo_sr.state import fresh_state
 from nemo_sr.update import ParamShard, StepOptions, adamw_float32, chunks
 
 _HALF_ULP = 2.0**-8
@@ -130,13 +132,46 @@ def add_reports(reports: Iterable[Mapping[str, RoundingReport]]) -> dict[str, Ro
     return total
 
 
+def larger_ulp(old: Tensor, value: Tensor) -> Tensor:
+    """Return BF16's ulp at the larger of two values.
+
+    Args:
+        old: Shape (n,), float32; likewise the next.
+        value: The other one.
+
+    Returns:
+        Shape (n,), float64; without meaning where one is not finite.
+    """
+    # It is 2^(exponent - 7), and 2^-133 among the subnormals.
+    _, exponent = torch.frexp(torch.maximum(old.abs(), value.abs()))
+    return torch.ldexp(torch.ones_like(old, dtype=torch.float64), (exponent - 8).clamp(min=-133))
+
+
+def pending_shards(optimizer: Any) -> Iterator[tuple[int, Tensor, ParamShard, StepOptions]]:
+    """Yield what the step that is about to be taken works on, BF16 parameters alone.
+
+    Args:
+        optimizer: An AdamWSR, between backward and step.
+
+    Yields:
+        Number of the group, parameter, its part in the step, options of the step. A parameter without state has zeros.
+
+    Raises:
+        TypeError, ValueError: as AdamWSR.step.
+    """
+    check_grad_scale(optimizer.grad_scale)
+    for group, param, grad, options in optimizer._pending(on_host=True):
+        if param.dtype == torch.bfloat16:
+            state = optimizer.state.get(param) or fresh_state(param, capturable=False)
+            number = next(i for i, known in enumerate(optimizer.param_groups) if known is group)
+            yield number, param, optimizer._shard(group, param, grad, state), options
+
+
 def _compare(old: Tensor, value: Tensor, nearest: Tensor, new: Tensor) -> RoundingReport:
     before = old.float()
     finite = value.isfinite() & before.isfinite()
     changed = finite & (value != before)
-    # BF16's ulp is 2^(exponent - 7), and 2^-133 among the subnormals.
-    _, exponent = torch.frexp(torch.maximum(before.abs(), value.abs()))
-    ulp = torch.ldexp(torch.ones_like(before, dtype=torch.float64), (exponent - 8).clamp(min=-133))
+    ulp = larger_ulp(before, value)
     in_ulps = ((value.double() - before.double()).abs() / ulp).where(finite, 0.0)
     return RoundingReport(
         num_elements=old.numel(),

@@ -62,12 +62,14 @@ def validate_seed(seed: int) -> None:
         raise ValueError(f"seed must be in [0, 2**64); got {seed}. Pass an unsigned 64-bit number.")
 
 
-def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
+def philox4x32(
+    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int] | tuple[Tensor, Tensor]
+) -> tuple[Tensor, ...]:
     """Philox4x32-10, elementwise.
 
     Args:
         counter: Four int64 tensors of one shape (or broadcastable), each value in [0, 2**32).
-        key: Two integers in [0, 2**32).
+        key: Two integers in [0, 2**32), or two int64 tensors of such.
 
     Returns:
         Four int64 tensors, each value in [0, 2**32).
@@ -76,6 +78,8 @@ def philox4x32(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, i
         Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
     c0, c1, c2, c3 = counter
+    k0: int | Tensor
+    k1: int | Tensor
     k0, k1 = key
     for _ in range(_ROUNDS):
         # int64 products wrap modulo 2**64, so the two halves are those of the unsigned product.

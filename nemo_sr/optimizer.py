@@ -13,7 +13,7 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import Optimizer
 
 from nemo_sr.binding import Binding, canonical_name, check_bindings
-from nemo_sr.diagnostics import RoundingReport, add_reports, report_step, warn_of_stalls
+from nemo_sr.diagnostics import RoundingReport, add_reports, pending_shards, report_step, warn_of_stalls
 from nemo_sr.dtensor import layout_of, local_tensor
 from nemo_sr.gradients import find_grad
 from nemo_sr.kernels import capturable_twin, choose_backend, is_capturing
@@ -281,16 +281,9 @@ class AdamWSR(Optimizer):
         Raises:
             TypeError, ValueError: as ``step``.
         """
-        check_grad_scale(self.grad_scale)
         reports: list[dict[str, RoundingReport]] = [{} for _ in self.param_groups]
-        for group, param, grad, options in self._pending(on_host=True):
-            if param.dtype != torch.bfloat16:
-                continue
-            assert isinstance(options, StepOptions)
-            state = self.state.get(param) or fresh_state(param, capturable=False)
-            report = report_step(self._shard(group, param, grad, state), options)
-            number = next(i for i, known in enumerate(self.param_groups) if known is group)
-            reports[number] = add_reports([reports[number], report])
+        for number, _, shard, options in pending_shards(self):
+            reports[number] = add_reports([reports[number], report_step(shard, options)])
         return reports
 
     def load_state_dict(self, state_dict: dict[str, Any], *, rename: Mapping[str, str] | None = None) -> None:

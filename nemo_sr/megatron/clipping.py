@@ -74,14 +74,20 @@ class FoldedClipping:
         return self.step_with_ready_grads(), norm, zeros  # type: ignore[attr-defined]
 
 
-def _grads_for_norm(part: Any) -> Iterator[Any]:
-    """Yield a link's gradients, except those of parameters that another rank counts."""
+def counted_parameters(part: Any) -> Iterator[torch.Tensor]:
+    """Yield the parameters that a link steps, except those that another rank counts.
+
+    Tensor-parallel ranks hold copies of norms and some biases, the last pipeline stage one of tied embeddings.
+    """
     is_first = part.tp_group.rank() == 0
     for param in part.get_parameters():
-        grad = getattr(param, "decoupled_grad", None)
-        counted = getattr(param, "tensor_model_parallel", False) or is_first
-        if grad is not None and counted and param_is_not_shared(param):
-            yield grad
+        if (getattr(param, "tensor_model_parallel", False) or is_first) and param_is_not_shared(param):
+            yield param
+
+
+def _grads_for_norm(part: Any) -> Iterator[Any]:
+    grads = (getattr(param, "decoupled_grad", None) for param in counted_parameters(part))
+    return (grad for grad in grads if grad is not None)
 
 
 def _scale_next_step(part: Any, norm: float, max_norm: float) -> None:

@@ -19,7 +19,14 @@ from nemo_sr.training import schema
 ORIGINS = ("nemo_sr", "Megatron-core")
 """Whose a key is if its docstring ends with one of these in parentheses; it is NeMo 1.x's otherwise."""
 
-_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", list[float]: "numbers in []"}
+_TYPES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    list[float]: "numbers in []",
+    list[int]: "whole numbers in []",
+}
 
 
 @dataclasses.dataclass(frozen=True)

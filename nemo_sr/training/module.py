@@ -24,6 +24,7 @@ from tqdm import tqdm
 from nemo_sr.models.gpt import build_gpt, transformer_config
 from nemo_sr.training.nonfinite import find_nonfinite_gradients
 from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer, build_schedule
+from nemo_sr.training.profiling import named_range
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.spikes import LossSpikes
@@ -121,9 +122,12 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         for chunk in self.chunks:
             chunk.zero_grad_buffer()
         optimizer.zero_grad()
-        sums = self._run_schedule(batch, forward_only=False)
+        nvtx = self.config.model.nsys_profile.enabled
+        with named_range("forward and backward", nvtx=nvtx):
+            sums = self._run_schedule(batch, forward_only=False)
         lr = optimizer.param_groups[0]["lr"]
-        optimizer.step()
+        with named_range("optimizer", nvtx=nvtx):
+            optimizer.step()
         self._count_skipped()
         self.lr_schedulers().step()
         loss = self._mean_over_ranks(sums)

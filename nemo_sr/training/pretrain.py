@@ -151,8 +151,10 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     from nemo_sr.training.loggers import start_loggers
     from nemo_sr.training.lost_peer import LostPeerCallback
     from nemo_sr.training.module import GPTModule
+    from nemo_sr.training.profiling import TorchProfileCallback
     from nemo_sr.training.progress import ProgressCallback
     from nemo_sr.training.strategy import MegatronStrategy
+    from nemo_sr.training.telemetry import TelemetryCallback
     from nemo_sr.training.throughput import Throughput
     from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
@@ -185,10 +187,12 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
     saving = CheckpointCallback(config, start, heartbeat)
     progress = ProgressCallback(Throughput.of_run(config, tokenizer.vocab_size))
+    telemetry = TelemetryCallback(config)
     lost_peer = LostPeerCallback(heartbeat, lambda: saving.writer.newest)
     every_n_steps = config.trainer.check_replicas_every_n_steps
     checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
-    trainer.callbacks.extend([*checks, saving, progress, *callbacks, lost_peer, heartbeat])
+    watching = [progress, telemetry, TorchProfileCallback(config)]
+    trainer.callbacks.extend([*checks, saving, *watching, *callbacks, lost_peer, heartbeat])
     start_loggers(trainer, config, step=start.step, rank=launch.rank)
     if launch.rank == 0:
         (_run_folder(config) / CONFIG_FILE).write_text(f"{show_config(config)}\n", encoding="utf-8")
@@ -199,7 +203,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         if not lost_peer.has_reported:
             raise
         sys.exit(1)
-    _summarize(trainer, config, saving, progress)
+    _summarize(trainer, config, saving, progress, telemetry)
 
 
 def _verify(trainer: Any, config: DictConfig, start: Start) -> Start:
@@ -230,7 +234,7 @@ def _cluster_environment(launch: Launch) -> Any:
     return LightningEnvironment()
 
 
-def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any) -> None:
+def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any, telemetry: Any) -> None:
     if not trainer.is_global_zero:
         return
     from nemo_sr.plotting import plot_losses
@@ -247,6 +251,7 @@ def _summarize(trainer: Any, config: DictConfig, checkpoints: Any, progress: Any
     if progress.peak_memory_mib:
         peaks = ", ".join(f"{peak:.0f}" for peak in progress.peak_memory_mib)
         lines.append(f"  peak memory      {peaks} MiB (one number a rank)")
+    lines += [f"  rounding         {sentence}" for sentence in telemetry.advice()]
     print("\n".join(lines), flush=True)  # noqa: T201
 
 

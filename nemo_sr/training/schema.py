@@ -75,6 +75,10 @@ class TrainerConfig:
     """Steps between checks that replicas of the weights hold the same bits. The first check that fails names weights
     and ranks and ends the run. null: never. (nemo_sr)"""
 
+    telemetry_every_n_steps: Optional[Steps] = 50
+    """Steps between reports of what rounding does to the weights, in logs and on the console (adamw_sr, adamw_bf16). At
+    the end of the run advice follows from them. null: none. (nemo_sr)"""
+
     peak_tflops_per_gpu: Optional[TeraFlops] = None
     """TFLOP/s that a GPU could do at most, for the model FLOPs utilization. null: what the data sheet says of an A100,
     H100 (SXM) or H200 (SXM); with other GPUs, and on a CPU, the utilization is then not logged. (nemo_sr)"""
@@ -159,6 +163,46 @@ class ExpManagerConfig:
 
 
 @dataclass
+class NsysProfileConfig:
+    """Which steps NVIDIA's Nsight Systems records.
+
+    The command is to be started by `nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop`.
+    """
+
+    enabled: bool = False
+    """Record, and name the parts of a step (NVTX ranges)."""
+
+    start_step: Steps = 10
+    """First step; steps of a start are counted from 0 here, as NeMo does."""
+
+    end_step: Steps = 10
+    """Last step."""
+
+    ranks: list[int] = field(default_factory=lambda: [0])
+    """Ranks that record."""
+
+    gen_shape: bool = False
+    """Record the shapes of tensors too."""
+
+
+@dataclass
+class TorchProfileConfig:
+    """Of which steps torch's profiler writes a trace into the run's folder."""
+
+    enabled: bool = False
+    """Write traces. (nemo_sr)"""
+
+    start_step: Steps = 10
+    """First step; the run's first step is 1. (nemo_sr)"""
+
+    end_step: Steps = 12
+    """Last step. (nemo_sr)"""
+
+    ranks: list[int] = field(default_factory=lambda: [0])
+    """Ranks that write one each. (nemo_sr)"""
+
+
+@dataclass
 class TokenizerConfig:
     """GPT-2's byte-level BPE."""
 
@@ -239,6 +283,12 @@ class ModelConfig:
 
     seed: int = 1234
     """Seed of the weights, of dropout and of the data order."""
+
+    nsys_profile: NsysProfileConfig = field(default_factory=NsysProfileConfig)
+    """Which steps NVIDIA's Nsight Systems records."""
+
+    torch_profile: TorchProfileConfig = field(default_factory=TorchProfileConfig)
+    """Of which steps torch's profiler writes a trace. (nemo_sr)"""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """The tokenizer that made the data."""

@@ -44,6 +44,7 @@ def checks_of(config: DictConfig) -> list[tuple[str, Callable[[], object]]]:
         ),
         ("folder of sample orders", lambda: _check_folder("data.index_mapping_dir", data.index_mapping_dir)),
         ("loggers", lambda: check_loggers(experiment)),
+        ("profiles", lambda: check_profiles(config)),
         ("data and tokenizer", lambda: check_data(data, config.model)),
         ("packages", lambda: check_packages(config)),
     ]
@@ -248,6 +249,34 @@ def check_schedule(optim: DictConfig, max_steps: int) -> None:
         raise ConfigError(
             f"optim.sched.warmup_steps + optim.sched.constant_steps must be below trainer.max_steps; they are "
             f"{sched.warmup_steps} + {sched.constant_steps} and {max_steps}. Change one of them."
+        )
+
+
+def check_profiles(config: DictConfig) -> None:
+    """Check the windows of ``model.torch_profile`` and ``model.nsys_profile``.
+
+    Raises:
+        ConfigError: a window ends before it begins, a rank does not exist, or there is no GPU for Nsight Systems.
+    """
+    num_ranks = config.trainer.devices * config.trainer.num_nodes
+    for key in ("torch_profile", "nsys_profile"):
+        profile = config.model[key]
+        if not profile.enabled:
+            continue
+        if profile.end_step < profile.start_step:
+            raise ConfigError(
+                f"model.{key}.end_step must be at least model.{key}.start_step; they are {profile.end_step} and "
+                f"{profile.start_step}. Change one of them."
+            )
+        if any(rank >= num_ranks for rank in profile.ranks):
+            raise ConfigError(
+                f"model.{key}.ranks must be ranks of the run, 0 to {num_ranks - 1}; they are {list(profile.ranks)}. "
+                "Change them."
+            )
+    if config.model.nsys_profile.enabled and config.trainer.accelerator != "gpu":
+        raise ConfigError(
+            "model.nsys_profile.enabled=true needs trainer.accelerator=gpu; it is "
+            f"{config.trainer.accelerator}. Set model.torch_profile.enabled=true in its place."
         )
 
 

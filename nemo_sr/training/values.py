@@ -40,6 +40,7 @@ _AT_LEAST_0: Rule = ("at least 0", lambda value: 0 <= value < math.inf)
 _POSITIVE: Rule = ("above 0", lambda value: 0 < value < math.inf)
 _DROPOUT: Rule = ("at least 0 and below 1", lambda value: 0 <= value < 1)
 _NOT_EMPTY: Rule = ("not empty", lambda value: value.strip() != "")
+_RANKS: Rule = ("ranks, at least one and each at least 0", lambda value: len(value) > 0 and min(value) >= 0)
 _ANYTHING: Rule = ("anything", lambda value: True)
 _TOO_LARGE = 1 << 31  # for whatever has a unit: NumPy's and Megatron-core's counters are of 32 or 64 bits
 
@@ -65,6 +66,7 @@ RULES: dict[str, Rule] = {
     "trainer.limit_val_batches": _AT_LEAST_0,
     "trainer.log_every_n_steps": _AT_LEAST_1,
     "trainer.check_replicas_every_n_steps": _AT_LEAST_1,
+    "trainer.telemetry_every_n_steps": _AT_LEAST_1,
     "trainer.peak_tflops_per_gpu": _POSITIVE,
     "trainer.gradient_clip_val": _AT_LEAST_0,
     "exp_manager.name": _NOT_EMPTY,
@@ -102,6 +104,12 @@ RULES: dict[str, Rule] = {
     "model.tensor_model_parallel_size": _AT_LEAST_1,
     "model.pipeline_model_parallel_size": _AT_LEAST_1,
     "model.activations_checkpoint_granularity": _one_of("selective", "full"),
+    "model.nsys_profile.start_step": _AT_LEAST_0,
+    "model.nsys_profile.end_step": _AT_LEAST_0,
+    "model.nsys_profile.ranks": _RANKS,
+    "model.torch_profile.start_step": _AT_LEAST_1,
+    "model.torch_profile.end_step": _AT_LEAST_1,
+    "model.torch_profile.ranks": _RANKS,
     # NumPy's generators, which order the data, take 32 bits.
     "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
     "model.tokenizer.vocab_file": _NOT_EMPTY,

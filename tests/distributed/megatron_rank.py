@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import telemetry_case
 import torch.distributed as dist
 from rank_end import end_rank
 
@@ -76,6 +77,8 @@ def dense(cases, gpt, directory):
             continue
         for variant, options in VARIANTS.items():
             here[f"injected {variant}"] = cases.injected(gpt, layout, options)
+        for samples in (telemetry_case.EVERYTHING, telemetry_case.FEW):
+            here[f"watched {samples}"] = telemetry_case.watched(gpt, layout, samples)
         here["storage noise"] = cases.storage_noise(gpt, layout, {})
         here["losses"] = cases.losses(gpt, layout, {})[0]
         here["uniform"] = cases.uniform(gpt, layout, {"swiglu": True})

@@ -5,6 +5,7 @@
 import pytest
 import tiny_gpt as gpt
 from golden_names import GOLDEN_ATTENTION, GOLDEN_REST
+from telemetry_case import EVERYTHING, FEW, by_hand
 
 from lines import RESUMES
 
@@ -52,6 +53,31 @@ def test_the_norm_counts_every_element_once(found, expected, layout, variant):
     norms = expected[variant][2]
     assert min(norms) > 1  # so that clipping took part in the digests
     assert found[layout][f"injected {variant}"]["norms"] == pytest.approx(norms, rel=1e-12)
+
+
+@pytest.mark.parametrize("samples", [EVERYTHING, FEW])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_telemetry_changes_no_bit_and_is_that_of_the_whole_model(found, layout, samples):
+    watched = found[layout][f"watched {samples}"]
+    assert watched["digest"] == found["one"]["injected plain"]["digest"]
+    for here, one in zip(watched["reports"], found["one"][f"watched {samples}"]["reports"], strict=True):
+        # Sums in FP64, in another order.
+        assert here["table"] == [pytest.approx(row, rel=1e-12) for row in one["table"]]
+        assert here["shortfall"] == pytest.approx(one["shortfall"], rel=1e-12)
+
+
+def test_telemetry_is_what_one_finds_by_hand(found):
+    reports = found["one"][f"watched {EVERYTHING}"]["reports"]
+    for report, (table, shortfall) in zip(reports, by_hand(gpt, found["one"]["injected plain"]["shapes"]), strict=True):
+        assert report["table"] == [pytest.approx(row, rel=1e-12) for row in table.tolist()]
+        assert report["shortfall"] == pytest.approx(shortfall, rel=1e-12)
+    last = reports[-1]["metrics"]
+    assert 0.001 < last["sr/share_lost"] < 0.5  # it is not of nothing
+    assert max(abs(last["sr/bias_along_update"]), abs(last["sr/bias_from_zero"])) < 5
+    few = found["one"][f"watched {FEW}"]["reports"][-1]
+    assert sum(row[0] for row in few["table"]) == sum(row[0] for row in reports[-1]["table"])
+    assert few["metrics"]["sr/share_moved"] == pytest.approx(last["sr/share_moved"], abs=0.1)
+    assert few["metrics"]["sr/share_moved"] != last["sr/share_moved"]
 
 
 @pytest.mark.parametrize(("layout", "same"), [("one", True), ("dp2", False), ("tp2", False), ("pp2", True)])

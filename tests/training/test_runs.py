@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on two real processes over gloo: the command line, resuming to the bit, layouts, strategies."""
 
+import gzip
+import json
 import re
 import signal
 from pathlib import Path
@@ -44,9 +46,11 @@ AT_INTERVALS = (
     "tflops_per_sec_per_gpu",
     "peak_memory_mib",
 )
-CSV = ["exp_manager.create_csv_logger=true"]
+IN_TELEMETRY = [name for name in METRICS if name.startswith("sr/") and not name.endswith(("/output", "/other"))]
+WATCHED = ["exp_manager.create_csv_logger=true", "trainer.telemetry_every_n_steps=10"]
+PROFILED = [f"model.torch_profile.{word}" for word in ("enabled=true", "start_step=3", "end_step=4", "ranks=[1]")]
 LOGGERS = [
-    *CSV,
+    *WATCHED,
     "exp_manager.create_wandb_logger=true",
     "exp_manager.wandb_logger_kwargs.project=tests",
     "exp_manager.wandb_logger_kwargs.offline=true",
@@ -115,9 +119,9 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     saved = stopped / "checkpoints" / checkpoint_name(_terminate_at_step_5(toy_prefix, stopped))
     runs = {
-        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT, *LOGGERS],
+        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT, *LOGGERS, *PROFILED],
         # NeMo's older spelling picks the same strategy.
-        "second": [*overrides(toy_prefix, stopped, max_steps=100), *DROPOUT, *CSV, "+model.optim.name=adamw_sr"],
+        "second": [*overrides(toy_prefix, stopped, max_steps=100), *DROPOUT, *WATCHED, "+model.optim.name=adamw_sr"],
     }
     done = {name: pretrain(*words) for name, words in runs.items()}
     for name, result in done.items():
@@ -145,6 +149,14 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     before = read_tensors(saved)
     assert any(not torch.equal(expected[name], before[name]) for name in expected)
     _check_logs(whole, stopped)
+    _check_trace(whole)
+    said = [line for line in lines if line.startswith("  rounding         ")]
+    assert len(said) == 4
+    assert "The rounding is unbiased within noise" in said[1]
+    assert (
+        sum(re.match(r"step \d+/100  rounding: \S+% of updates below half an ulp", line) is not None for line in lines)
+        == 10
+    )
 
     again = pretrain(*runs["second"])
     assert again.returncode == 0
@@ -156,7 +168,7 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
 
 
 def _terminate_at_step_5(toy_prefix, run: Path) -> int:
-    process = start_pretrain(*overrides(toy_prefix, run, max_steps=100), *DROPOUT, *CSV)
+    process = start_pretrain(*overrides(toy_prefix, run, max_steps=100), *DROPOUT, *WATCHED)
     lines = []
     try:
         for line in process.stdout:
@@ -182,9 +194,19 @@ def _check_logs(whole: Path, stopped: Path) -> None:
         assert {name: list(points) for name, points in logged.items()} == {
             **{name: list(range(5, 101, 5)) for name in AT_INTERVALS},
             **{name: [50, 100] for name in ("val_loss", "val_ppl")},
+            **{name: list(range(10, 101, 10)) for name in IN_TELEMETRY},
         }
-    for name in ("reduced_train_loss", "lr", "grad_norm", "val_loss", "loss_spikes", "consumed_samples"):
-        assert read_csv(stopped)[name] == table[name]
+    same = ["reduced_train_loss", "lr", "grad_norm", "val_loss", "loss_spikes", "consumed_samples", *IN_TELEMETRY]
+    same.remove("sr/exp_avg_sq_shortfall")  # it begins anew
+    for name in same:
+        assert read_csv(stopped)[name] == table[name], name
+
+
+def _check_trace(folder: Path) -> None:
+    (path,) = (folder / "profile").iterdir()
+    assert path.name == "steps_3-4_rank_1.json.gz"
+    names = [event["name"] for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
+    assert [names.count(name) for name in ("forward and backward", "optimizer")] == [2, 2]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +220,9 @@ def results(toy_prefix, tmp_path_factory):
     for name in STRATEGIES:
         words = [*DROPOUT, *DECOUPLED, f"optim.name={name}", "optim.weight_decay=0.125"]
         whole, stopped = (overrides(toy_prefix, folder / f"{name}_{kind}", max_steps=10) for kind in ("a", "b"))
-        jobs[f"{name} whole"] = [*whole, *words]
+        # With telemetry and without: that it changes no bit is tested where runs are resumed.
+        jobs[f"{name} whole"] = [*whole, *words, "trainer.telemetry_every_n_steps=3"]
+        words.append("trainer.telemetry_every_n_steps=null")
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *words]
     for name, words in CUTS.items():
