@@ -77,7 +77,9 @@ def read_sweep(name: str) -> list[Point]:
 
 
 def key_of(config: Any, data: str) -> str:
-    """Return the key of a run: a digest of its whole configuration and its data.
+    """Return the key of a run: a digest of its whole configuration, as far as it differs from defaults, and its data.
+
+    A key that the configuration gets in another version, with a default that changes nothing, leaves the digest alone.
 
     Args:
         config: The composed configuration. Where its folder and its data lie does not count.
@@ -90,9 +92,22 @@ def key_of(config: Any, data: str) -> str:
     from omegaconf import OmegaConf
 
     from nemo_sr.experiments.frame.provenance import processor
+    from nemo_sr.training.schema import PretrainConfig
 
-    described: Any = OmegaConf.to_container(config)
-    del described["exp_manager"]["explicit_log_dir"], described["exp_manager"]["name"]
-    described["data"] = {**described["data"], "data_prefix": data, "index_mapping_dir": None}
+    defaults = _flatten(OmegaConf.to_container(OmegaConf.structured(PretrainConfig)))
+    own = {
+        key: value for key, value in _flatten(OmegaConf.to_container(config)).items() if value != defaults.get(key, ...)
+    }
+    described = {**{key: value for key, value in own.items() if key not in _PLACES}, "data.data_prefix": data}
     text = json.dumps([FORMAT, torch.__version__, processor(), described], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_PLACES = ("exp_manager.explicit_log_dir", "exp_manager.name", "data.index_mapping_dir")
+
+
+def _flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        found |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
