@@ -9,6 +9,7 @@ A mark is an HTML comment on a line of its own before a block:
     <!-- needs a cluster --> whatever it is that it needs: it is not run, but scripts, options and keys are checked
     <!-- message -->         an error that the code raises (tests/test_troubleshooting.py)
     <!-- prints -->          what the blocks that are run print; a line "..." stands for any lines
+    <!-- prints slow -->     the same of those that `make test-slow` runs
 """
 
 import re
@@ -21,8 +22,11 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 PROGRAMS = ["python", "python3", "torchrun", "make", "sbatch", "docker", "pip", "git", "tensorboard", ".", "slurm/"]
-_MARK = re.compile(r"<!-- (run|run slow|prints|message|needs .+) -->")
-_NUMBER = re.compile(r"\b\d+\.\d+(e-?\d+)?\b|\b\d+(?=%)")
+_MARK = re.compile(r"<!-- (run|run slow|prints|prints slow|message|needs .+) -->")
+_VARYING = re.compile(
+    r"(?<=tokens/s )\d+|(?<=eta )\S+|(?<=TFLOP/s )\S+|\b[\d.]+(, [\d.]+)*(?= ([KMG]iB|s)\b)"
+    r"|(?P<number>\b\d+\.\d+(e[+-]?\d+)?\b|\b\d+(?=%))"
+)
 
 
 @dataclass(frozen=True)
@@ -83,17 +87,26 @@ def explain_difference(printed, shown):
     """Return where what was printed differs from what a document shows, or None.
 
     Numbers with a decimal point and percentages may differ by a tenth: a processor's matrix products round in an
-    order of its own. Whatever else, bits among it, is compared as it is.
+    order of its own. Times and memory are compared in nothing but their unit; whatever else, bits among it, as it is.
     """
-    printed_lines, shown_lines = printed.rstrip().splitlines(), shown.rstrip().splitlines()
-    pattern = "\n".join(".*(?:\n.*)*" if line == "..." else _NUMBER.sub("NUMBER", line) for line in shown_lines)
-    pattern = "".join(
-        part if part.startswith(".*(?:") else re.escape(part) for part in re.split(r"(\.\*\(\?:\n\.\*\)\*)", pattern)
-    )
-    if not re.fullmatch(pattern, "\n".join(_NUMBER.sub("NUMBER", line) for line in printed_lines)):
+    pattern, numbers = "", []
+    for line in shown.rstrip().splitlines():
+        if line == "...":
+            pattern += r"(?:.*\n)*?"
+            continue
+        at = 0
+        for found in _VARYING.finditer(line):
+            pattern += re.escape(line[at : found.start()])
+            if found["number"]:
+                numbers.append(float(found["number"]))
+                pattern += r"(\d[\d.e+-]*)"
+            else:
+                pattern += r"[^\n]+?"
+            at = found.end()
+        pattern += re.escape(line[at:]) + r"\n"
+    found = re.fullmatch(pattern, printed.rstrip() + "\n")
+    if found is None:
         return f"printed:\n{printed}\nshown:\n{shown}"
-    if "..." in shown_lines:
-        return None
-    pairs = zip(_NUMBER.finditer("\n".join(printed_lines)), _NUMBER.finditer("\n".join(shown_lines)), strict=True)
-    far = [(a[0], b[0]) for a, b in pairs if abs(float(a[0]) - float(b[0])) > 0.1 * abs(float(b[0]))]
+    pairs = zip(map(float, found.groups()), numbers, strict=True)
+    far = [pair for pair in pairs if abs(pair[0] - pair[1]) > 0.1 * abs(pair[1])]
     return f"printed and shown: {far}" if far else None
