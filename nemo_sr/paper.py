@@ -13,9 +13,9 @@ class AdamW_SR_BF16(AdamWSR):  # noqa: N801
     """AdamWSR under the paper's name. Parameters that are not bfloat16 are always an error.
 
     Args:
-        params: As in :class:`AdamWSR`, bfloat16 only.
-        *args: As in :class:`AdamWSR`.
-        **kwargs: As in :class:`AdamWSR`, but for ``fp32_params``.
+        params: As in ``AdamWSR``, bfloat16 only.
+        *args: As in ``AdamWSR``.
+        **kwargs: As in ``AdamWSR``, but for ``fp32_params``.
 
     Raises:
         TypeError: a parameter is not bfloat16; the message names it.

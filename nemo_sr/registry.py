@@ -10,7 +10,7 @@ NAME = "adamw_sr"
 
 
 def register() -> None:
-    """Register :class:`AdamWSR` with NeMo under "adamw_sr". Calling it again does nothing.
+    """Register ``AdamWSR`` with NeMo under "adamw_sr". Calling it again does nothing.
 
     Afterwards ``nemo.core.optim.get_optimizer("adamw_sr")`` and ``optim: {name: adamw_sr}`` in a NeMo model's
     configuration find it, and ``parse_optimizer_args`` finds its parameters by name ("adamw_sr_params",

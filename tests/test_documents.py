@@ -74,6 +74,8 @@ def test_the_site_has_every_page_in_its_navigation_and_fetches_nothing_from_else
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     pages = [page.name for page in (ROOT / "docs").glob("*.md")]
     assert [page for page in pages if f'href="{page.removesuffix(".md")}.html"' not in home] == []
+    # Docstrings are shown as Markdown, which has no such roles.
+    assert re.findall(r":(?:class|func|meth|mod):", (tmp_path / "api.html").read_text(encoding="utf-8")) == []
     for page in tmp_path.rglob("*.html"):
         fetched = Fetched()
         fetched.feed(page.read_text(encoding="utf-8"))

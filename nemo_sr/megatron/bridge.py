@@ -55,7 +55,7 @@ class SROptimizerConfig(OptimizerConfig):  # type: ignore[misc]
     ) -> Any:
         """Build the optimizer, with the arguments of Bridge's setup_optimizer.
 
-        Calls :func:`nemo_sr.megatron.install`, so optimizers of other names stay Megatron's own.
+        Calls ``nemo_sr.megatron.install``, so optimizers of other names stay Megatron's own.
 
         Args:
             model_chunks: The wrapped model, or the list of its chunks.

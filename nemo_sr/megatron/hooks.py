@@ -26,7 +26,7 @@ _hooks: dict[str, Any] = {}
 def install() -> None:
     """Make ``get_megatron_optimizer(OptimizerConfig(optimizer="adamw_sr", bf16=True, ...), ...)`` work.
 
-    It may be called again, and is undone by :func:`uninstall`.
+    It may be called again, and is undone by ``uninstall``.
 
     Raises:
         RuntimeError: Megatron-core is too old, or one of its functions has changed.
@@ -47,7 +47,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo :func:`install`. Optimizers that were made meanwhile go on working.
+    """Undo ``install``. Optimizers that were made meanwhile go on working.
 
     Raises:
         RuntimeError: another program has replaced what install() had put in place; nothing is changed then.
@@ -83,7 +83,7 @@ def _build_hook(stock: Any) -> Any:
 
 
 def _emerging_hook(stock: Any) -> Any:
-    """Send ``adamw_sr`` back to the path of Megatron's Adam, which ends in :func:`_build_hook`."""
+    """Send ``adamw_sr`` back to the path of Megatron's Adam, which ends in ``_build_hook``."""
     # As it is now: what replaces it later sends its calls here.
     from megatron.core.optimizer import get_megatron_optimizer
 
