@@ -151,7 +151,8 @@ def check_slurm(script, words, uses):
 
 
 def check_configuration(words, uses):
-    """Compose the configuration of a run, and check its values."""
+    """Compose the configuration of a run, and check its values; a group's choice in capitals is the reader's."""
+    words = [word for word in words if not re.fullmatch(r"\+?\w+=[A-Z]+", word)]
     try:
         check_values(compose_config(rewrite_argv(words)))
     except (ValueError, SystemExit) as error:
