@@ -13,12 +13,6 @@ from torch import Tensor, nn
 from nemo_sr.optimizer import AdamWSR
 from nemo_sr.rounding import round_nearest
 
-LR_ADVICE = (
-    "Stochastic rounding takes 2 to 4 times the maximum learning rate of mixed precision: raise the maximum, and keep "
-    "the minimum."
-)
-"""What whoever goes over to stochastic rounding should know (arXiv 2502.20566, its advice on the learning rate)."""
-
 
 def convert_to_sr(
     model: nn.Module,

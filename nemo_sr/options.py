@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nemo_sr.noise import NOISE_VERSION, validate_seed
 from nemo_sr.update import CapturableOptions, StepOptions, StepScalars
+from nemo_sr.words import ROUNDINGS
 
-ROUNDINGS = ("nearest", "stochastic")
 _CONSTRUCTOR_ONLY = ("backend", "fp32_params")
 
 

@@ -13,7 +13,7 @@ import torch
 
 from nemo_sr.megatron.boxes import HeldState, copy_state_, describe_state
 from nemo_sr.megatron.versions import is_since
-from nemo_sr.migration import LR_ADVICE
+from nemo_sr.words import LR_ADVICE
 
 FORMAT = "fully_reshardable"
 SHARDING_TYPE = "distrib_optim_sharding_type"

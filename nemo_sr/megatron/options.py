@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from nemo_sr.options import ROUNDINGS
+from nemo_sr.words import ROUNDINGS
 
 _logger = logging.getLogger(__name__)
 _FACTORY = "sr_factory"  # an attribute alone: what makes the optimizer, AdamWSR unless given

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from nemo_sr.noise import validate_seed
-from nemo_sr.options import ROUNDINGS
+from nemo_sr.words import ROUNDINGS
 
 _OPTIONS = ("sr_seed", "sr_exp_avg_rounding", "sr_exp_avg_sq_rounding", "sr_grad_dtype")
 

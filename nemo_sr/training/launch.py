@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 
 from nemo_sr.data.parallel import usable_cores
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.startup import BEGAN
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,17 @@ def check_launch(launch: Launch, trainer: DictConfig) -> None:
         )
 
 
-def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
+def start_processes(trainer: DictConfig, argv: Sequence[str], *, began: float) -> int:
     """Run this program once per device and wait: a person typed ``python``. Return the exit status.
 
     As torchrun does, with the same environment variables: when one process fails, the others are stopped. Unlike
     torchrun it lets a signal be answered with a checkpoint, however long that takes, and then ends with status 0.
     (Lightning would import NeMo here before it starts the others.)
+
+    Args:
+        trainer: The ``trainer`` part of the configuration.
+        argv: The command line.
+        began: When the command was given, in seconds since 1970.
 
     Raises:
         ConfigError: several nodes were asked for, which one command on one node cannot start.
@@ -91,6 +97,7 @@ def start_processes(trainer: DictConfig, argv: Sequence[str]) -> int:
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(trainer.devices),
         "LOCAL_WORLD_SIZE": str(trainer.devices),
+        BEGAN: str(began),
     }
     processes = [
         # A session of its own: a terminal's Ctrl-C comes here alone, once, and is passed on.

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,6 @@ from megatron.core.distributed import (
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from nemo.core import ModelPT
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
 from nemo_sr.training.nonfinite import find_nonfinite_gradients
@@ -28,6 +26,7 @@ from nemo_sr.training.profiling import named_range
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.spikes import LossSpikes
+from nemo_sr.training.startup import say_above_bar
 
 Batch = dict[str, torch.Tensor]
 
@@ -150,8 +149,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
 
     def _say(self, line: str | None) -> None:
         if line is not None and self.trainer.is_global_zero:
-            tqdm.write(line, file=sys.stdout)  # above the bar, where there is one
-            sys.stdout.flush()
+            say_above_bar(line)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add one global batch to the validation loss."""

@@ -14,10 +14,10 @@ from nemo_sr.megatron import checkpoint_metadata
 from nemo_sr.megatron.fitting import VOCABULARY_KEY, check_checkpoint, find_masters
 from nemo_sr.megatron.reading import load_as_data, read_plan
 from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_state
-from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.model_file import holds_weights_alone
 from nemo_sr.training.regimes import find_regime
+from nemo_sr.words import LR_ADVICE
 
 
 def describe_training(pl_module: Any) -> dict[str, Any]:

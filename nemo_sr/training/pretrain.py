@@ -17,7 +17,6 @@ from typing import Any
 from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
-from nemo_sr.replicas import ReplicaError
 from nemo_sr.training.config import (
     DEFAULT_CONFIG,
     ConfigError,
@@ -32,6 +31,7 @@ from nemo_sr.training.resume import Start, find_start, find_unaltered_start
 from nemo_sr.training.run_folder import SaveError
 from nemo_sr.training.run_lock import find_other_writer, lock_file, stop_file
 from nemo_sr.training.skipping import DivergedError
+from nemo_sr.training.startup import Timeline, import_libraries, uncollected_imports
 from nemo_sr.training.validate import check_config, tokenizer_files
 
 CONFIG_FILE = "config.yaml"
@@ -44,6 +44,8 @@ def main() -> None:
     Exit status: 0 when the run has ended or was stopped with a checkpoint, 1 when it failed, 2 for a command line that
     cannot run.
     """
+    timeline = Timeline.of_process(os.environ)
+    timeline.end("imports")
     launch = detect_launch(os.environ)
     if launch.launcher == "slurm":
         # SLURM sends it to stop a run in time. Until there is somebody to take it, it waits.
@@ -69,19 +71,22 @@ def main() -> None:
                 _say(launch, "\n".join([reason, *_places(config, start.checkpoint)]))
                 return
             if launch.launcher == "none" and config.trainer.devices * config.trainer.num_nodes > 1:
-                sys.exit(start_processes(config.trainer, argv))
+                sys.exit(start_processes(config.trainer, argv, began=timeline.began))
     except ConfigError as error:
         exit_with(str(error), launch)
     if config.trainer.accelerator == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch initialises CUDA
+    timeline.end("configuration")
     _quieten()
 
     from nemo.core.config import hydra_runner
 
+    from nemo_sr.replicas import ReplicaError
+
     def run(_: DictConfig) -> None:
         # What was checked is what runs; Hydra searches a --config-dir in another order.
         try:
-            train(config, launch, start=start)
+            train(config, launch, start=start, timeline=timeline)
         except ConfigError as error:
             exit_with(str(error), launch)
         except (DivergedError, ReplicaError, SaveError) as error:
@@ -117,7 +122,13 @@ def _nothing_to_do(config: DictConfig, start: Start) -> str | None:
     return None
 
 
-def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), start: Start | None = None) -> None:
+def train(
+    config: DictConfig,
+    launch: Launch,
+    callbacks: Sequence[Any] = (),
+    start: Start | None = None,
+    timeline: Timeline | None = None,
+) -> None:
     """Train as `config` says, from the newest checkpoint of the run if there is one.
 
     Args:
@@ -125,6 +136,7 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), sta
         launch: Who started this process.
         callbacks: Lightning callbacks beside our own.
         start: Where the run starts; None: find out.
+        timeline: Of the start-up so far; None: it begins here.
 
     Raises:
         ConfigError: the checkpoint cannot be continued under this configuration.
@@ -137,31 +149,35 @@ def train(config: DictConfig, launch: Launch, callbacks: Sequence[Any] = (), sta
             from nemo_sr.megatron import cpu_platform
 
             stack.enter_context(cpu_platform())
-        _train(config, launch, callbacks, start or find_start(config))
+        _train(config, launch, callbacks, start or find_start(config), timeline or Timeline())
 
 
-def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: Start) -> None:
-    from lightning.pytorch import Trainer
+def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: Start, timeline: Timeline) -> None:
+    with uncollected_imports():
+        from lightning.pytorch import Trainer
 
-    from nemo_sr.planning.forecast import forecast_run
-    from nemo_sr.training.callbacks import ReplicaCheckCallback
-    from nemo_sr.training.checkpoint import CheckpointCallback
-    from nemo_sr.training.datamodule import GPTDataModule
-    from nemo_sr.training.heartbeat import HeartbeatCallback
-    from nemo_sr.training.loggers import start_loggers
-    from nemo_sr.training.lost_peer import LostPeerCallback
-    from nemo_sr.training.module import GPTModule
-    from nemo_sr.training.profiling import TorchProfileCallback
-    from nemo_sr.training.progress import ProgressCallback
-    from nemo_sr.training.strategy import MegatronStrategy
-    from nemo_sr.training.telemetry import TelemetryCallback
-    from nemo_sr.training.throughput import Throughput
-    from nemo_sr.training.tokenizer import GPT2BPETokenizer
+        from nemo_sr.planning.forecast import forecast_run
+        from nemo_sr.training.callbacks import ReplicaCheckCallback
+        from nemo_sr.training.checkpoint import CheckpointCallback
+        from nemo_sr.training.datamodule import GPTDataModule
+        from nemo_sr.training.heartbeat import HeartbeatCallback
+        from nemo_sr.training.loggers import start_loggers
+        from nemo_sr.training.lost_peer import LostPeerCallback
+        from nemo_sr.training.module import GPTModule
+        from nemo_sr.training.profiling import TorchProfileCallback
+        from nemo_sr.training.progress import ProgressCallback
+        from nemo_sr.training.startup_callback import StartupCallback
+        from nemo_sr.training.strategy import MegatronStrategy
+        from nemo_sr.training.telemetry import TelemetryCallback
+        from nemo_sr.training.throughput import Throughput
+        from nemo_sr.training.tokenizer import GPT2BPETokenizer
 
+    timeline.end("imports")
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
     # Before anything initialises CUDA or makes process groups, and on every rank: they go on from the same state.
     if (forecast := forecast_run(config, tokenizer.vocab_size)) is not None:
         _say(launch, forecast)
+    timeline.end("plan")
     trainer = Trainer(
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,
@@ -180,6 +196,8 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
         enable_model_summary=False,
         logger=False,
     )
+    trainer.strategy.setup_environment()  # Lightning calls it again, which leaves the process group as it is
+    timeline.end("process groups")
     if config.exp_manager.verify_checksums and start.checkpoint is not None:
         start = _verify(trainer, config, start)
     for note in start.notes:
@@ -192,10 +210,11 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     every_n_steps = config.trainer.check_replicas_every_n_steps
     checks = [] if every_n_steps is None else [ReplicaCheckCallback(every_n_steps)]
     watching = [progress, telemetry, TorchProfileCallback(config)]
-    trainer.callbacks.extend([*checks, saving, *watching, *callbacks, lost_peer, heartbeat])
+    trainer.callbacks.extend([StartupCallback(timeline), *checks, saving, *watching, *callbacks, lost_peer, heartbeat])
     start_loggers(trainer, config, step=start.step, rank=launch.rank)
     if launch.rank == 0:
         (_run_folder(config) / CONFIG_FILE).write_text(f"{show_config(config)}\n", encoding="utf-8")
+    timeline.end("logging")
     module = GPTModule(config, tokenizer.vocab_size, trainer)
     try:
         trainer.fit(module, datamodule=GPTDataModule(config, tokenizer, start.plan, start.consumed_samples))
@@ -209,8 +228,6 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
 def _verify(trainer: Any, config: DictConfig, start: Start) -> Start:
     """Return where to start, after all ranks together have read the files to start from."""
     import torch
-
-    trainer.strategy.setup_environment()  # Lightning calls it again, which leaves the process group as it is
 
     def gather(mine: list[str]) -> list[list[str]]:
         everyones: list[list[str]] = [[]] * trainer.world_size
@@ -277,12 +294,14 @@ def _say(launch: Launch, message: str) -> None:
 def _quieten() -> None:
     """Keep out of a run's output what libraries say about packages and devices that we do not use."""
     warnings.filterwarnings("ignore", module=r"(megatron|nemo|lightning|torch|hydra|pytorch_lightning|nv_one_logger)\b")
+    logging.getLogger("nv_one_logger").setLevel(logging.ERROR)  # it speaks while it is imported
+    import_libraries()
     from nemo.utils import logging as nemo_logging
 
     nemo_logging.setLevel(nemo_logging.ERROR)
     import lightning.pytorch  # noqa: F401 - sets its loggers to INFO
 
-    for name in ("lightning.pytorch", "lightning.fabric", "torch.distributed", "nv_one_logger", "tensorboard"):
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.distributed", "tensorboard"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 

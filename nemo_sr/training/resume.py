@@ -14,13 +14,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
 from nemo_sr.training.model_file import MODEL_FILE, check_same_model, holds_weights_alone
 from nemo_sr.training.regimes import REGIMES
 from nemo_sr.training.run_folder import Checkpoint, find_checkpoints, read_whole
 from nemo_sr.training.validate import prefixes
+from nemo_sr.words import LR_ADVICE
 
 STATE_FORMAT = 1
 _STATE_KEYS = {"step", "consumed_samples", "data", "optim_name", "layout", "skipped_steps"}

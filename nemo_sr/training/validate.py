@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from packaging.version import Version
 
 from nemo_sr.data.indexed import check_prefix
 from nemo_sr.data.report import REPORT_NAME, read_fingerprint
-from nemo_sr.megatron.versions import is_since
 from nemo_sr.models.architectures import ARCHITECTURES, check_transformer_engine
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.loggers import check_loggers
@@ -72,7 +72,7 @@ def check_packages(config: DictConfig) -> None:
             ARCHITECTURES[config.model.architecture].check_megatron(installed)
         except RuntimeError as error:
             raise ConfigError(str(error)) from None
-        if is_since("0.17", installed):
+        if Version(installed).release >= (0, 17):
             raise ConfigError(
                 f"Training by nemo_sr's own program needs megatron-core 0.16 or older, whose writers of checkpoints it "
                 f"watches; {installed} is installed. Run: pip install 'megatron-core<0.17'"

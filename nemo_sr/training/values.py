@@ -12,10 +12,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.models.architectures import ARCHITECTURES
-from nemo_sr.options import ROUNDINGS
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.keys import schema_keys
 from nemo_sr.training.regimes import REGIMES
+from nemo_sr.words import ROUNDINGS
 
 SCHEDULES = (
     "CosineAnnealing",

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from event_files import write_events
 
+from event_files import write_events
 from nemo_sr.plotting import NoCurvesError, draw_curves, new_figure, plot_losses, read_curves, save_figure, smooth
 
 

@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 from planned_bytes import check_planned_bytes
 from toy import overrides, pretrain, read_tensors, run_jobs, start_pretrain
 
-from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.metrics import METRICS
 from nemo_sr.training.run_folder import checkpoint_name
+from nemo_sr.words import LR_ADVICE
 
 # One process starts all runs of a file: it takes longer than such a run.
 CUTS = {
@@ -55,6 +55,8 @@ LOGGERS = [
     "exp_manager.wandb_logger_kwargs.project=tests",
     "exp_manager.wandb_logger_kwargs.offline=true",
 ]
+PHASES = ("launcher", "imports", "configuration", "plan", "process groups", "logging", "data", "model", "checkpoint")
+STARTED = "Start-up: " + "".join(rf"{phase} \d+\.\d s, " for phase in PHASES) + r"first step \S+ s; \d+\.\d s in all\."
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 # With constant steps NeMo's CosineAnnealing gives all groups the first one's rate.
 DECOUPLED = [
@@ -129,6 +131,7 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
         assert "Traceback" not in result.stderr
     assert f"Resuming from {saved}: step " in done["second"].stdout
     lines = done["whole"].stdout.splitlines()
+    assert [bool(re.fullmatch(STARTED, line)) for line in lines].count(True) == 1
     planned = r"Planned memory: \S+ MiB on the fullest rank \(weights .*\); this machine has \S+ .iB free for 2 ranks\."
     assert [bool(re.fullmatch(planned, line)) for line in lines].count(True) == 1
     line = (

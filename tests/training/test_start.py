@@ -10,7 +10,6 @@ import pytest
 from stored import store
 from toy import ROOT, environment, overrides
 
-from nemo_sr.migration import LR_ADVICE
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
@@ -25,6 +24,7 @@ from nemo_sr.training.resume import (
 )
 from nemo_sr.training.skipping import DivergedError, SkippedSteps
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
+from nemo_sr.words import LR_ADVICE
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "1"}
