@@ -8,6 +8,7 @@ import pytest
 
 from nemo_sr.experiments import Lab
 from nemo_sr.experiments.catalogue import experiments
+from nemo_sr.experiments.frame.command import run
 from nemo_sr.experiments.theory import moment_noise, rounding
 from nemo_sr.optimizer import AdamWSR
 from nemo_sr.rounding import round_nearest
@@ -33,6 +34,18 @@ def test_rounding_to_nearest_turns_checks_red(name, tmp_path, monkeypatch):
     monkeypatch.setattr(moment_noise, "AdamWSR", partial(to_nearest, AdamWSR))
     report = experiments()[name].run(Lab(tmp_path, quick=True))
     assert report.failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_are_made_again_to_the_bit(name, tmp_path):
+    files = []
+    for folder in ("one", "other"):
+        run(experiments()[name], tmp_path / folder, quick=True)
+        tables = (tmp_path / folder / name).glob("*.csv")
+        files.append({file.name: file.read_bytes() for file in tables if file.name != "timings.csv"})
+    assert "checks.csv" in files[0]
+    assert files[0] == files[1]
 
 
 def to_nearest(make, *args, **kwargs):
