@@ -5,13 +5,15 @@
 from functools import partial
 
 import pytest
+import torch
 
 from nemo_sr.experiments import Lab
 from nemo_sr.experiments.catalogue import experiments
 from nemo_sr.experiments.frame.command import run
 from nemo_sr.experiments.theory import moment_noise, rounding
+from nemo_sr.noise import noise16
 from nemo_sr.optimizer import AdamWSR
-from nemo_sr.rounding import round_nearest
+from nemo_sr.rounding import round_nearest, round_stochastic
 
 SLOW = ("toy", "moment_noise", "regularisation", "adam_bound")
 NAMES = [
@@ -19,6 +21,14 @@ NAMES = [
     for name, experiment in experiments().items()
     if experiment.page == "theory"
 ]
+
+
+@pytest.mark.parametrize("size", [1, 10, 100, 1000, 200000])
+def test_runs_side_by_side_are_rounded_as_the_elements_of_a_weight(size):
+    x = 1 + torch.rand(size, generator=torch.Generator().manual_seed(0))
+    for step in (1, 2, 1023, 100001):
+        noise = noise16(3, step, 0, "w", torch.arange(size))
+        assert torch.equal(rounding.round_step("stochastic", x, seed=3, step=step), round_stochastic(x, noise).float())
 
 
 @pytest.mark.parametrize("name", NAMES)

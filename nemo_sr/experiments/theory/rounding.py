@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
-from nemo_sr.noise import WEIGHT_STREAM, noise16
+from nemo_sr.noise import WEIGHT_STREAM, noise_key, philox4x32
 from nemo_sr.rounding import round_nearest, round_stochastic
 
 ALL_NOISE = torch.arange(65536, dtype=torch.int32)
 """Every value that the noise of one element can take."""
+
+_CHUNK = 1 << 17
+"""Noise values that are computed at a time: a call for a few runs costs as much as one for thousands."""
 
 ROUNDINGS = ("stochastic", "nearest", "none")
 
@@ -63,10 +68,26 @@ def round_step(rounding: str, x: Tensor, *, seed: int, step: int) -> Tensor:
     Returns:
         Same shape, float32.
     """
-    noise = torch.zeros((), dtype=torch.int32).expand(x.shape)
-    if rounding == "stochastic":
-        noise = noise16(seed, step, WEIGHT_STREAM, "w", torch.arange(x.numel())).view(x.shape)
-    return round_with(rounding, x, noise)
+    if rounding != "stochastic":
+        return round_with(rounding, x, torch.zeros((), dtype=torch.int32).expand(x.shape))
+    num = max(_CHUNK // x.numel(), 1)
+    noise = _noise_of_steps(seed, step // num * num, num, x.numel())[step % num]
+    return round_with(rounding, x, noise.view(x.shape))
+
+
+@lru_cache(maxsize=1)
+def _noise_of_steps(seed: int, first: int, num: int, size: int) -> Tensor:
+    """Return what noise16 returns for the weight of a parameter "w" in several steps, in one call of Philox.
+
+    Returns:
+        Shape (num, size), int32.
+    """
+    blocks, steps = torch.arange(-(-size // 8)), torch.arange(first, first + num)[:, None]
+    key, zero = noise_key(seed, "w"), torch.zeros((), dtype=torch.int64)
+    counter = (blocks, zero, steps, zero + WEIGHT_STREAM)
+    words = philox4x32(counter, (key & 0xFFFFFFFF, key >> 32))
+    halves = torch.stack([half for word in words for half in (word & 0xFFFF, word >> 16)], dim=2)
+    return halves.view(num, -1)[:, :size].to(torch.int32)
 
 
 def ulp(x: Tensor) -> Tensor:
