@@ -43,22 +43,22 @@ def float32_steps(schedule: str, scales: Tensor, limit: int) -> Tensor:
 
 
 def fit_scale(*, schedule: str, target: int) -> float:
-    """Find the smallest scale, of multiples of 1/64, with which FP32 takes ``target`` steps: more for a larger scale.
+    """Find the smallest scale, of multiples of 1/1024, with which FP32 takes ``target`` steps: more for a larger scale.
 
     Raises:
         ValueError: there is none.
     """
-    low, high = 2 * 64, 65536 * 64
+    low, high = 2 * 1024, 65536 * 1024
     while high - low > 1:
         scales = torch.tensor(sorted({low + (high - low) * i // 256 for i in range(257)}), dtype=torch.float64)
-        taken = float32_steps(schedule, scales / 64, target)
+        taken = float32_steps(schedule, scales / 1024, target)
         first = int((taken < target).sum())
         low, high = int(scales[first - 1]), int(scales[first])
-    if int(float32_steps(schedule, torch.tensor([high / 64], dtype=torch.float64), target)) != target:
+    if int(float32_steps(schedule, torch.tensor([high / 1024], dtype=torch.float64), target)) != target:
         raise ValueError(
             f"a scale must give {target} steps with schedule {schedule}; none does. Choose another target."
         )
-    return high / 64
+    return high / 1024
 
 
 def steps_to_convergence(*, rounding: str, schedule: str, scale: float, runs: int, limit: int, seed: int) -> list[int]:
@@ -76,7 +76,10 @@ def steps_to_convergence(*, rounding: str, schedule: str, scale: float, runs: in
     x = torch.full((runs,), 2.0)
     taken = torch.full((runs,), limit + 1)
     for step in range(1, limit + 1):
-        x = round_step(rounding, x - rate(scale, step) * 2 * (x - 1), seed=seed, step=step)
+        new = round_step(rounding, x - rate(scale, step) * 2 * (x - 1), seed=seed, step=step)
+        if rounding == "nearest" and torch.equal(new, x):
+            break  # the step size never grows: it stands still for good
+        x = new
         arrived = ((x - 1).abs() < ULP) & (taken > limit)
         if bool(arrived.any()):
             taken[arrived] = step

@@ -202,6 +202,9 @@ def run(lab: Lab) -> Report:
             axes.tick_params(axis="x", labelrotation=30)
         figure.axes[0].set_ylabel("shift of the mean, measured")
 
+    verdict = "In the mean, SR is noise around gradient descent here: the penalty does not move it."
+    if abs(penalty_share[0]) > 0.1:
+        verdict = "The mean does move in the direction of the penalty here."
     summary = f"""
 **What the paper claims, and of what.** We could not read its proof. As others report it, SR acts like training on the
 loss plus a penalty. Backward error analysis says that one step with a gradient ĝ follows the flow of L + (lr/4)|ĝ|².
@@ -212,15 +215,14 @@ is exact (checked in rational numbers), and its last term does not vanish with l
 It is not the loss that the **mean of the weights** follows. On a quadratic that mean is gradient descent's, penalty
 or not; in general it is moved by -1/2 (third derivative : V). Here {total:,} runs of a network with {NUM_PARAMETERS}
 parameters were averaged after {common["steps"]} steps from one start: their mean is {size["measured"]:.1e} ±
-{size["error"]:.1e} away from gradient descent; it has **{mean_share[0]:.2f} ± {mean_share[1]:.2f}** of the shift that
-third derivative and V claim ({size["mean"]:.1e}) and **{penalty_share[0]:.2f} ± {penalty_share[1]:.2f}** of the shift
+{size["error"]:.1e} away from gradient descent; it has **{mean_share[0]:.3f} ± {mean_share[1]:.3f}** of the shift that
+third derivative and V claim ({size["mean"]:.1e}) and **{penalty_share[0]:.3f} ± {penalty_share[1]:.4f}** of the shift
 of the penalty ({size["penalised"]:.1e}); 1 would be all of it.
 
 At the end the penalty itself is {found["penalty"][0]:.4e} ± {found["penalty"][1]:.1e} on average over the runs and
 {at_descent["penalty"]:.4e} for gradient descent; the loss is {loss:.6f} ± {loss_error:.1e} and
 {at_descent["loss"]:.6f} (mean and covariance claim {theory["expected loss"]:.6f}); the sum of |g_i| is {gradient:.5f}
-± {gradient_error:.1e} and {at_descent["gradient"]:.5f}. On this network SR is noise around gradient descent: no
-regularisation of the mean is seen.
+± {gradient_error:.1e} and {at_descent["gradient"]:.5f}. {verdict}
 """
     rows = [
         ["mean of the weights, shift from descent", None, size["measured"], size["error"]],
