@@ -125,7 +125,7 @@ def run(lab: Lab) -> Report:
         return ", ".join(f"{value:.2%}" for value in values)
 
     spread = [row[4] for row in rows[::PLACES]]
-    last = [row[3] for row in rows[-PLACES:]]
+    highest = [max(row[3] for row in rows if row[0] == beta2) for beta2 in STATED]
     summary = f"""
 exp_avg_sq is an average with a memory of 1/(1 - beta2) steps. Each step's rounding adds the variance (x - lo)(hi -
 x), and later steps forget it by beta2 squared: these sums are what is expected. Gaussian gradients went through
@@ -133,9 +133,9 @@ AdamWSR itself, {PLACES * settings["elements"]:,} elements whose second moments 
 binade, with the same average in FP64 beside it.
 
 SR adds a relative noise of {percent(noises)} at beta2 {", ".join(map(str, STATED))} (root mean square over the
-binade). It depends on the place in the binade: {percent([max(last)])} down to {percent([min(last)])} at 0.999. The
-dotted lines are the values that the project's notes state. The average of such gradients itself fluctuates by
-{percent(spread)}.
+binade). It depends on the place in the binade, and is largest near its lower end, with {percent(highest)}. The dotted
+lines are the values that the project's notes state ({percent(list(STATED.values()))}), close to those. The average of
+such gradients itself fluctuates by {percent(spread)}.
 
 Rounded to nearest the mean is off by {percent(biases)}, after the same number of steps from zero. (The average starts
 at zero, as in training; it is below its limit by beta2^t, for which AdamW corrects.)

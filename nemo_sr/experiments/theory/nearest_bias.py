@@ -143,7 +143,8 @@ def run(lab: Lab) -> Report:
 A step of less than half the distance D to the next BF16 value is lost when it is rounded to nearest: the effective
 gradient is 0, so its bias is -g, for every lr below D / (2|g|). The bias does not vanish with the learning rate; the
 set of gradients that are lost grows as lr falls. A descent stops where lr|g| <= D/2, the further from the minimum the
-smaller lr: on (w - m)²/2, {rests[-1]} ulps away at lr = 2^{log2_lrs[-1]}, exactly as arithmetic says.
+smaller lr: on (w - m)²/2, {rests[-1]} ulps away (it started {_START - _MINIMUM} away) at lr = 2^{log2_lrs[-1]},
+exactly as arithmetic says.
 
 {settings["elements"]:,} quadratics with normal starts and minima, all for lr x steps = {settings["time"]:g}: at lr =
 2^{log2_lrs[-1]} the loss ends at {last["nearest"]:.1e} to nearest, {last["stochastic"]:.1e} with SR and
