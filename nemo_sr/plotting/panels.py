@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from nemo_sr.plotting.runs import Run
 
@@ -49,8 +49,8 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
         Panel("sr/share_moved", "Weights that a step moves", "share", smoothed=True),
         Panel("sr/update_in_ulps", "Mean |update|", "ulp", log_y=True, smoothed=True),
         Panel("sr/noise_to_update", "Rounding noise against the update", "ratio of 2-norms", log_y=True, smoothed=True),
-        Panel("sr/bias_along_update", "Rounding bias along the update", "standard errors", band=3.0),
-        Panel("sr/bias_from_zero", "Rounding bias away from zero", "standard errors", band=3.0),
+        Panel("sr/bias_along_update", "Rounding bias along the update", "standard errors", band=5.0),
+        Panel("sr/bias_from_zero", "Rounding bias away from zero", "standard errors", band=5.0),
         Panel("sr/exp_avg_sq_share_lost", "Second moments whose change nearest would lose", "share", smoothed=True),
         Panel("sr/exp_avg_sq_shortfall", "Shortfall of a nearest-rounded second moment", "share", smoothed=True),
     ),
@@ -64,35 +64,34 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
 }
 """What is known of the log's names. Names of :mod:`nemo_sr.training.metrics` that are not here follow from others."""
 
-_GROUP = "sr/"
-_GROUP_SECTION = "Stochastic rounding"
+_TELEMETRY = "Stochastic rounding"
 
 
 def choose_panels(runs: Sequence[Run]) -> dict[str, list[Panel]]:
     """Return the panels that at least one run has curves for, by section; every name that starts with sr/ has one."""
-    names = {name for run in runs for name in run.curves}
+    names = sorted({name for run in runs for name in run.curves})
     sections = {}
     for title, known in SECTIONS.items():
-        panels = [panel for panel in known if panel.name in names and _is_of_use(panel, runs)]
-        if title == _GROUP_SECTION:
-            panels.extend(_name_others(names - {panel.name for panel in known}, known))
+        panels = []
+        for panel in known:
+            if panel.name in names and _is_of_use(panel, runs):
+                panels.append(panel)
+            panels.extend(_of_group(panel, name) for name in names if name.startswith(f"{panel.name}/"))
+        if title == _TELEMETRY:
+            shown = {panel.name for panel in (*known, *panels)}
+            panels.extend(_unknown(name) for name in names if name.startswith("sr/") and name not in shown)
         if panels:
             sections[title] = panels
     return sections
 
 
-def _name_others(names: Collection[str], known: Sequence[Panel]) -> list[Panel]:
-    """Return panels for telemetry that is not known; sr/NAME/GROUP is NAME of a group of layers."""
-    panels = []
-    whole = {panel.name: panel for panel in known}
-    for name in sorted(name for name in names if name.startswith(_GROUP)):
-        above, _, group = name.rpartition("/")
-        if above in whole:
-            panel = whole[above]
-            panels.append(Panel(name, f"{panel.title}: {group}", panel.unit, panel.log_y, panel.band, smoothed=True))
-        else:
-            panels.append(Panel(name, name.removeprefix(_GROUP).replace("_", " "), smoothed=True))
-    return panels
+def _of_group(whole: Panel, name: str) -> Panel:
+    """Return the panel of NAME/GROUP, which is NAME of a group of layers."""
+    return replace(whole, name=name, title=f"{whole.title}: {name.removeprefix(f'{whole.name}/')}")
+
+
+def _unknown(name: str) -> Panel:
+    return Panel(name, name.removeprefix("sr/").replace("_", " "), smoothed=True)
 
 
 def _is_of_use(panel: Panel, runs: Sequence[Run]) -> bool:

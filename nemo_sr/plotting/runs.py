@@ -17,7 +17,12 @@ from nemo_sr.plotting.curves import Curve, read_curves
 
 _CHECKPOINT = re.compile(r"step_(\d{8,})")
 # They differ between any two runs.
-_NAMES_OF_THE_RUN = ("exp_manager.name", "exp_manager.explicit_log_dir", "data.index_mapping_dir")
+_NAMES_OF_THE_RUN = (
+    "exp_manager.name",
+    "exp_manager.explicit_log_dir",
+    "exp_manager.wandb_logger_kwargs.name",
+    "data.index_mapping_dir",
+)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ _TAKEN = re.compile(
 )
 # What a batch system decides, and where things lie, is no difference between two starts of a run.
 _FREE = re.compile(
-    r"trainer\.(devices|num_nodes|stop_after_steps)|exp_manager\.(name|explicit_log_dir|resume_from_checkpoint)|"
-    r"data\.(data_prefix|index_mapping_dir|num_workers)|model\.tokenizer\..*"
+    r"trainer\.(devices|num_nodes|stop_after_steps)|exp_manager\.(name|explicit_log_dir|resume_from_checkpoint|"
+    r"wandb_logger_kwargs\..*)|data\.(data_prefix|index_mapping_dir|num_workers)|model\.tokenizer\..*"
 )
 # Checks that need neither devices nor data; a batch job makes the others where it runs.
 _ANYWHERE = ("values", "strategy", "schedule")

@@ -4,6 +4,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,6 +20,7 @@ from nemo_sr.plotting.panels import SECTIONS
 from nemo_sr.plotting.runs import find_differences, read_run, read_runs
 from nemo_sr.training.config import compose_config
 from nemo_sr.training.guidance import show_config
+from nemo_sr.training.metrics import METRICS
 
 
 def make_run(folder, *words, steps=30, curves=None):
@@ -58,8 +61,12 @@ class References(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def page(folder):
     make_run(folder / "a", "optim.sr_lr_scale=2")
     make_run(folder / "b<!--<script>", "optim.name=adamw", "model.tensor_model_parallel_size=2", steps=20)
     assert main([str(folder / "a"), str(folder / "b<!--<script>"), "--smooth=0.5"]) == 0
@@ -96,6 +103,28 @@ def test_the_page_holds_the_curves(page):
         assert f'<figure id="{panel["id"]}">' in page
 
 
+def test_a_browser_draws_every_curve_of_the_page(page, folder, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("needs Chromium (Debian: apt-get install chromium)")
+    options = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=2000",
+        f"--user-data-dir={tmp_path}",
+    )
+    address = (folder / "curves.html").as_uri()
+    done = subprocess.run([browser, *options, "--dump-dom", address], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    panels = read_data(page)["panels"]
+    assert done.stdout.count("<svg") == len(panels)
+    drawn = re.findall(r'<path class="(curve[^"]*)"[^>]* d="M[^"]+"', done.stdout)
+    assert drawn.count("curve") == sum(len(panel["curves"]) for panel in panels)
+    assert drawn.count("curve raw") == sum(len(panel["curves"]) for panel in panels if panel["smoothed"])
+    assert done.stdout.count('class="chip"') == 2
+
+
 def test_the_page_says_what_the_runs_are(page):
     text = References()
     text.feed(page)
@@ -111,9 +140,8 @@ def test_the_page_says_what_the_runs_are(page):
 
 
 def test_every_metric_that_a_panel_knows_is_one(page):
-    metrics = pytest.importorskip("nemo_sr.training.metrics").METRICS
     known = {panel.name for panels in SECTIONS.values() for panel in panels}
-    assert known <= metrics.keys()
+    assert known <= METRICS.keys()
 
 
 def test_a_run_without_a_configuration_or_with_half_of_one_is_shown_all_the_same(tmp_path, capsys):
