@@ -8,7 +8,7 @@ POINTS := 30
 DATA_POINTS := 20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrain lab test test-slow soak compat docs lint format constraints clean
+.PHONY: help setup pretrain lab test test-slow test-slurm soak compat docs lint format constraints clean
 
 help:  ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -37,6 +37,10 @@ test: $(READY)  ## Run the tests (under 15 minutes on two cores).
 
 test-slow: $(READY)  ## Run the tests that take minutes each.
 	$(BIN)/python -m pytest -m slow
+
+test-slurm: $(READY)  ## Interrupt jobs on a real SLURM: the chief of the slow tests of tests/slurm.
+	$(BIN)/python -m pytest -m slow tests/slurm/test_interruptions.py tests/slurm/test_preprocess_script.py \
+	  -k 'signal_saves or scontrol_requeue or node_that_fails or time_limit or array_gives'
 
 soak: $(READY)  ## Kill runs at POINTS (30) and preprocessing at DATA_POINTS (20) random points; they must end as if not killed.
 	$(BIN)/python tests/training/kill_points.py --points $(POINTS)

@@ -112,7 +112,7 @@ def test_the_time_limit(cluster, toy, tmp_path, weights):
     assert_same(run, weights)
 
 
-@pytest.mark.parametrize("options", [["--batch"], []], ids=["to the script", "to its checks"])
+@pytest.mark.parametrize("options", [["--batch"], []], ids=["to_the_script", "to_its_checks"])
 def test_a_signal_while_the_checks_run(cluster, toy, tmp_path, weights, options):
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
