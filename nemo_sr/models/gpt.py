@@ -60,8 +60,7 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
         pipeline_model_parallel_size=model.pipeline_model_parallel_size,
         sequence_parallel=model.sequence_parallel,
         recompute_granularity=model.activations_checkpoint_granularity,
-        recompute_method="uniform" if model.activations_checkpoint_granularity == "full" else None,
-        recompute_num_layers=1 if model.activations_checkpoint_granularity == "full" else None,
+        **_recomputation(model),
         bf16=half,
         params_dtype=params_dtype,
         pipeline_dtype=params_dtype,
@@ -80,6 +79,15 @@ def transformer_config(model: DictConfig, *, on_cpu: bool, params_dtype: torch.d
 
 tanh_gelu: Callable[[torch.Tensor], torch.Tensor] = partial(torch.nn.functional.gelu, approximate="tanh")
 """GELU as GPT-2 and GPT-Neo have it; its exact form is up to 4.7e-4 off."""
+
+
+def _recomputation(model: DictConfig) -> dict[str, Any]:
+    if model.activations_checkpoint_granularity != "full":
+        return {}
+    return {
+        "recompute_method": model.activations_checkpoint_method or "uniform",
+        "recompute_num_layers": model.activations_checkpoint_num_layers or 1,
+    }
 
 
 def _window_options(window: int | None, num_layers: int) -> dict[str, Any]:

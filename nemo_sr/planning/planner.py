@@ -99,6 +99,8 @@ class Planner:
         num_layers = self.facts.model.num_layers // layout.pipeline_parallel
         # Layers come in pairs in GPT-Neo: one with a window, one without.
         few = min(num_layers, 2 + num_layers % 2)
+        if layout.recompute == "full" and not self.facts.recomputes_alike:
+            few = num_layers
         shallow = self._trace(short, place, few, regime)
         if num_layers == few:
             return shallow

@@ -67,6 +67,12 @@ class ModelFacts:
     fused_attention: bool
     """Whether attention keeps no scores, as Transformer Engine's does; else it is Megatron-core's own."""
 
+    @property
+    def recomputes_alike(self) -> bool:
+        """Whether full recomputation treats every layer as the others, each on its own."""
+        model = self.model
+        return model.activations_checkpoint_method != "block" and model.activations_checkpoint_num_layers in (None, 1)
+
     def configured(self, layout: Layout, num_layers: int) -> DictConfig:
         """Return the model's keys under a layout, with another number of layers."""
         changes = {

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from nemo_sr.training.run_lock import stop_file
 from nemo_sr.training.saving import About, CheckpointWriter
 from nemo_sr.training.skipping import DivergedError
 from nemo_sr.training.validate import tokenizer_files
+from nemo_sr.training.values import parse_time
 
 
 class CheckpointCallback(Callback):  # type: ignore[misc]
-    """Saves at intervals, at the end, on SIGTERM, SIGUSR1 or Ctrl-C, and on a stop file; resumes at the start.
+    """Saves at intervals, at the end, on SIGTERM, SIGUSR1 or Ctrl-C, a stop file or a time limit; resumes at the start.
 
     A step that is validated is saved after its validation, with its loss.
 
@@ -37,9 +39,10 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         config: The whole configuration.
         start: Where the run starts.
         heartbeat: Told when a save begins, which may take long.
+        began: When the command was given, in seconds since 1970, for trainer.max_time; None: now.
     """
 
-    def __init__(self, config: Any, start: Start, heartbeat: HeartbeatCallback) -> None:
+    def __init__(self, config: Any, start: Start, heartbeat: HeartbeatCallback, began: float | None = None) -> None:
         self._heartbeat = heartbeat
         params = config.exp_manager.checkpoint_callback_params
         self.writer = CheckpointWriter(
@@ -52,6 +55,8 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
         self.writer.newest = start.checkpoint
         self._saved_step = start.step if start.checkpoint is not None else None
         self._stop_signal: int | None = None
+        limit = config.trainer.max_time
+        self._deadline = math.inf if limit is None else (began or time.time()) + parse_time(limit)
         self._stop_file = stop_file(Path(config.exp_manager.explicit_log_dir))
         self._saves_after_validation = False
 
@@ -98,7 +103,9 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             self._save(trainer, pl_module, None)
 
     def _is_asked_to_stop(self, trainer: Any) -> bool:
-        return self._stop_signal is not None or (trainer.is_global_zero and self._stop_file.exists())
+        if self._stop_signal is not None:
+            return True
+        return bool(trainer.is_global_zero) and (time.time() >= self._deadline or self._stop_file.exists())
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Save the step that was validated, with its loss, if it is to be saved."""
@@ -126,7 +133,7 @@ class CheckpointCallback(Callback):  # type: ignore[misc]
             return
         config = pl_module.config
         layout = plan_layout(config)
-        samples = step * config.model.global_batch_size
+        samples = pl_module.batch_schedule.consumed_after(step)
         run_state = {
             "format": STATE_FORMAT,
             "step": step,

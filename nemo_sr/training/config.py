@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from nemo_sr.training.keys import schema_keys
-from nemo_sr.training.rewording import reword, unknown_choice, unknown_key
+from nemo_sr.training.rewording import reword, unknown_choice, unknown_key, wrong_type
 from nemo_sr.training.schema import PretrainConfig
 
 DEFAULT_CONFIG = "gpt_tiny_cpu"
@@ -121,11 +121,15 @@ def compose_config(argv: Sequence[str]) -> DictConfig:
 
 
 def _check_choices(overrides: Sequence[str], conf: Path) -> None:
-    """Refuse numbers and lists as a group's choice, on which Hydra fails."""
+    """Refuse numbers and lists as a group's choice, on which Hydra fails, and numbers as true or false."""
     for override in OverridesParser.create().parse_overrides(overrides=list(overrides)):
         group, value = override.key_or_group, override.value()
         if not override.is_delete() and (conf / group).is_dir() and not isinstance(value, str | dict):
             raise ConfigError(unknown_choice(group, str(override.input_line).partition("=")[2], conf))
+        key = schema_keys().get(group)
+        # OmegaConf takes any number for true.
+        if key is not None and key.kind == "true or false" and type(value) in (int, float) and value not in (0, 1):
+            raise ConfigError(wrong_type(key, f"'{value}'"))
 
 
 def _parent(config: DictConfig, key: str) -> tuple[DictConfig, str]:

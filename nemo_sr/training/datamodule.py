@@ -17,6 +17,7 @@ from megatron.core.datasets.indexed_dataset import IndexedDataset
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader
 
+from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
 from nemo_sr.training.validate import prefixes
@@ -30,8 +31,8 @@ class GlobalBatchSampler:
     Args:
         num_samples: Samples in all.
         consumed_samples: Samples that earlier steps used; the first batch starts behind them.
+        schedule: Samples of each step, over all ranks.
         micro_batch_size: Samples of one rank in one micro batch.
-        num_microbatches: Micro batches in a step.
         rank: Data-parallel rank.
         num_ranks: Data-parallel ranks.
     """
@@ -41,36 +42,32 @@ class GlobalBatchSampler:
         num_samples: int,
         *,
         consumed_samples: int,
+        schedule: BatchSchedule,
         micro_batch_size: int,
-        num_microbatches: int,
         rank: int,
         num_ranks: int,
     ) -> None:
         self.num_samples = num_samples
         self.consumed_samples = consumed_samples
+        self.schedule = schedule
         self.micro_batch_size = micro_batch_size
-        self.num_microbatches = num_microbatches
         self.rank = rank
         self.num_ranks = num_ranks
 
-    @property
-    def global_batch_size(self) -> int:
-        """Samples in one step, over all ranks."""
-        return self.micro_batch_size * self.num_microbatches * self.num_ranks
-
     def __len__(self) -> int:
         """Return the number of whole global batches that are left."""
-        return (self.num_samples - self.consumed_samples) // self.global_batch_size
+        return self.schedule.num_batches(self.consumed_samples, self.num_samples)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the indices of this rank's samples in each global batch, micro batch after micro batch."""
-        for batch in range(len(self)):
-            start = self.consumed_samples + batch * self.global_batch_size
+        start = self.consumed_samples
+        for batch in self.schedule.batches(start, self.num_samples):
             yield [
                 start + (micro * self.num_ranks + self.rank) * self.micro_batch_size + sample
-                for micro in range(self.num_microbatches)
+                for micro in range(batch // (self.micro_batch_size * self.num_ranks))
                 for sample in range(self.micro_batch_size)
             ]
+            start += batch
 
 
 class GPTDataModule(LightningDataModule):  # type: ignore[misc]
@@ -118,26 +115,25 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
 
     def train_dataloader(self) -> Any:
         """Return the training batches that are left."""
-        return self._loader(self.datasets[0], self.plan["train_samples"], self.consumed_samples)
+        schedule = BatchSchedule.of(self.config.model)
+        return self._loader(self.datasets[0], self.plan["train_samples"], self.consumed_samples, schedule)
 
     def val_dataloader(self) -> Any:
         """Return the validation batches, the same ones every time."""
         if self.config.trainer.limit_val_batches == 0:
             return []
-        return self._loader(
-            self.datasets[1], self.config.trainer.limit_val_batches * self.config.model.global_batch_size, 0
-        )
+        full = self.config.model.global_batch_size
+        schedule = BatchSchedule(full, full, 1, 0)
+        return self._loader(self.datasets[1], self.config.trainer.limit_val_batches * full, 0, schedule)
 
-    def _loader(self, dataset: Any, num_samples: int, consumed_samples: int) -> Any:
-        num_ranks = parallel_state.get_data_parallel_world_size()
-        micro = self.config.model.micro_batch_size
+    def _loader(self, dataset: Any, num_samples: int, consumed_samples: int, schedule: BatchSchedule) -> Any:
         sampler = GlobalBatchSampler(
             num_samples,
             consumed_samples=consumed_samples,
-            micro_batch_size=micro,
-            num_microbatches=self.config.model.global_batch_size // (micro * num_ranks),
+            schedule=schedule,
+            micro_batch_size=self.config.model.micro_batch_size,
             rank=parallel_state.get_data_parallel_rank(),
-            num_ranks=num_ranks,
+            num_ranks=parallel_state.get_data_parallel_world_size(),
         )
         return DataLoader(
             dataset,

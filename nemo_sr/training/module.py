@@ -20,6 +20,7 @@ from nemo.core import ModelPT
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.models.gpt import build_gpt, transformer_config
+from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.nonfinite import find_nonfinite_gradients
 from nemo_sr.training.optim import TorchViewOfMegatron, build_optimizer, build_schedule
 from nemo_sr.training.profiling import named_range
@@ -54,19 +55,13 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         self.chunks: Any = torch.nn.ModuleList()
         self.skipped = SkippedSteps(config.trainer.max_skipped_steps)
         self.spikes = LossSpikes()
+        self.batch_schedule = BatchSchedule.of(config.model)
         self._validation_sums = torch.zeros(2)
 
     @property
     def on_cpu(self) -> bool:
         """Whether the run is on the CPU."""
         return bool(self.config.trainer.accelerator == "cpu")
-
-    @property
-    def num_microbatches(self) -> int:
-        """Micro batches in a step."""
-        model = self.config.model
-        num_ranks = parallel_state.get_data_parallel_world_size()
-        return int(model.global_batch_size // (model.micro_batch_size * num_ranks))
 
     def configure_model(self) -> None:
         """Build this rank's part of the GPT; Lightning calls this once the process groups are there."""
@@ -137,7 +132,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             "grad_norm": self._optimizer.grad_norm,
             "skipped_steps": float(self.skipped.total),
             "loss_spikes": float(self.spikes.total),
-            "consumed_samples": float(self.trainer.global_step * self.config.model.global_batch_size),
+            "consumed_samples": float(self.batch_schedule.consumed_after(self.trainer.global_step)),
         }
         self.log_dict(metrics, logger=False)
 
@@ -169,7 +164,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
             forward_step_func=_forward_step,
             data_iterator=(dict(zip(batch, tensors, strict=True)) for tensors in zip(*micro_batches, strict=True)),
             model=list(self.chunks),
-            num_microbatches=self.num_microbatches,
+            num_microbatches=len(micro_batches[0]),
             seq_length=model.encoder_seq_length,
             micro_batch_size=model.micro_batch_size,
             forward_only=forward_only,

@@ -17,6 +17,7 @@ from typing import Any
 from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
+from nemo_sr.training.batch import describe_batch
 from nemo_sr.training.config import (
     DEFAULT_CONFIG,
     ConfigError,
@@ -175,6 +176,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     timeline.end("imports")
     tokenizer = GPT2BPETokenizer(*tokenizer_files(config.data, config.model).values())
     # Before anything initialises CUDA or makes process groups, and on every rank: they go on from the same state.
+    _say(launch, describe_batch(config))
     if (forecast := forecast_run(config, tokenizer.vocab_size)) is not None:
         _say(launch, forecast)
     timeline.end("plan")
@@ -203,7 +205,7 @@ def _train(config: DictConfig, launch: Launch, callbacks: Sequence[Any], start: 
     for note in start.notes:
         _say(launch, note)
     heartbeat = HeartbeatCallback(config.trainer.heartbeat_timeout)
-    saving = CheckpointCallback(config, start, heartbeat)
+    saving = CheckpointCallback(config, start, heartbeat, timeline.began)
     progress = ProgressCallback(Throughput.of_run(config, tokenizer.vocab_size))
     telemetry = TelemetryCallback(config)
     lost_peer = LostPeerCallback(heartbeat, lambda: saving.writer.newest)

@@ -63,7 +63,8 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         at_interval = step % pl_module.config.trainer.log_every_n_steps == 0
         if at_interval or not self._speed:
             seconds = max(time.monotonic() - self._since, 1e-9)
-            self._speed = self._throughput.measure(seconds / self._steps_since)
+            share = pl_module.batch_schedule.mean_share(step - self._steps_since, step)
+            self._speed = self._throughput.measure(seconds / self._steps_since, share)
         metrics = trainer.callback_metrics
         if at_interval:
             self._restart_clock()

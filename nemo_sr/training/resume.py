@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
 from nemo_sr.training.model_file import MODEL_FILE, check_same_model, holds_weights_alone
@@ -216,10 +217,13 @@ def describe_change(saved: str, present: str) -> list[str]:
         advice = f" {LR_ADVICE} optim.sr_lr_scale does both." if now.rounds_stochastically else ""
         return [f"From {saved} to {present}: {weights} moments were cast to BF16 (nearest).{advice}"]
     made = "weights and" if now.weights == "fp32" else "FP32 masters were made of the BF16 weights, and"
-    return [
-        f"From {saved} to {present}: {made} moments were cast to FP32. Mixed precision takes a half to a quarter of "
-        "the maximum learning rate of stochastic rounding: lower optim.lr."
-    ]
+    advice = ""
+    if before.rounds_stochastically:
+        advice = (
+            " Mixed precision takes a half to a quarter of the maximum learning rate of stochastic rounding: lower "
+            "optim.lr."
+        )
+    return [f"From {saved} to {present}: {made} moments were cast to FP32.{advice}"]
 
 
 def checkpoint_folder(config: DictConfig) -> Path:
@@ -260,12 +264,13 @@ def plan_layout(config: DictConfig) -> dict[str, int]:
 
 def plan_data(config: DictConfig) -> dict[str, Any]:
     """Return what decides the order of the samples; it is saved with every checkpoint."""
-    batch = config.model.global_batch_size
+    batch, ramp = config.model.global_batch_size, config.model.rampup_batch_size
     paths, weights = prefixes(config.data.data_prefix)
     return {
-        "train_samples": config.trainer.max_steps * batch,
+        "train_samples": BatchSchedule.of(config.model).consumed_after(config.trainer.max_steps),
         "valid_samples": config.trainer.limit_val_batches * batch,
         "global_batch_size": batch,
+        "rampup_batch_size": None if ramp is None else list(ramp),
         "data_fingerprint": fingerprint_data(paths),
         "blend_weights": weights,
         "splits_string": config.data.splits_string,
@@ -303,6 +308,7 @@ def keep_order(wanted: dict[str, Any], saved: dict[str, Any]) -> tuple[dict[str,
     """
     keys = {
         "global_batch_size": "model.global_batch_size",
+        "rampup_batch_size": "model.rampup_batch_size",
         "data_fingerprint": "the contents of data.data_prefix",
         "blend_weights": "the weights in data.data_prefix",
         "splits_string": "data.splits_string",

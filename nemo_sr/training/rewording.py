@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import typing
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nemo_sr.training.keys import Key, schema_keys
+from nemo_sr.training.schema import PretrainConfig
 
 
 def reword(error: Exception, overrides: Sequence[str], name: str, conf: Path) -> str:
@@ -42,6 +45,10 @@ def reword(error: Exception, overrides: Sequence[str], name: str, conf: Path) ->
             return unknown_key(match[1], conf, where)
         if (given := _given(text)) is not None:
             return wrong_type(known, given, where)
+    if match := re.search(r"Merge error: \w+ is not a subclass of (\w+)\. value: (.*)", text):
+        group = next((key for key in schema_keys().values() if key.is_group and _class_of(key) == match[1]), None)
+        if group is not None:
+            return wrong_type(group, f"'{match[2]}'", where)
     if "Cannot find primary config" in text:
         files = sorted(path.stem for path in conf.glob("*.yaml"))
         return f"--config-name must name a file in {conf}; '{name}' is not there. Use one of: {', '.join(files)}."
@@ -58,6 +65,13 @@ def reword(error: Exception, overrides: Sequence[str], name: str, conf: Path) ->
         f"The command line does not make a configuration: {lines[-1] if len(lines) == 1 else ' | '.join(lines[:3])}. "
         "Overrides are key=value, without spaces around '='; quote values that hold commas or brackets."
     )
+
+
+def _class_of(group: Key) -> str:
+    kind: Any = PretrainConfig
+    for part in group.name.split("."):
+        kind = typing.get_type_hints(kind)[part]
+    return str(kind.__name__)
 
 
 def unknown_key(key: str, conf: Path, where: str | None = None) -> str:

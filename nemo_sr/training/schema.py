@@ -54,6 +54,10 @@ class TrainerConfig:
     stop_after_steps: Optional[Steps] = None
     """Save a checkpoint and stop once this step is reached; the next start resumes there. (nemo_sr)"""
 
+    max_time: Optional[str] = None
+    """Time after which a start of the run saves a checkpoint and stops, DD:HH:MM:SS, in quotes. It counts from the
+    command; the next start resumes and has as long again. null: no limit."""
+
     val_check_interval: Steps = 100
     """Steps between validations."""
 
@@ -266,6 +270,10 @@ class ModelConfig:
     global_batch_size: Samples = MISSING
     """Samples in one optimizer step, over all ranks."""
 
+    rampup_batch_size: Optional[list[int]] = None
+    """Growth of the global batch at the beginning of a run: [start, increment, samples]. It is start at first, grows by
+    increment after each equal share of samples, and is global_batch_size from then on. null: none."""
+
     tensor_model_parallel_size: Ranks = 1
     """Ranks that share each layer."""
 
@@ -277,6 +285,13 @@ class ModelConfig:
 
     activations_checkpoint_granularity: Optional[str] = None
     """Activations to compute again in the backward pass. "selective": those of attention; "full": all; null: none."""
+
+    activations_checkpoint_method: Optional[str] = None
+    """How "full" picks layers. "uniform" (if null): all of them, in groups of activations_checkpoint_num_layers, each
+    computed again from its input; "block": the first activations_checkpoint_num_layers of each pipeline stage."""
+
+    activations_checkpoint_num_layers: Optional[Layers] = None
+    """Layers of a group ("uniform"), or of those to compute again ("block"). null: 1."""
 
     transformer_engine: Optional[bool] = None
     """Use Transformer Engine's layers. null: on a GPU where it is installed."""

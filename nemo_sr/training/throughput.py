@@ -38,12 +38,17 @@ class Throughput:
         num_ranks = trainer.devices * trainer.num_nodes
         return cls(model.global_batch_size * model.encoder_seq_length, flops / num_ranks, peak)
 
-    def measure(self, seconds: float) -> dict[str, float]:
-        """Return the metrics that follow from the seconds of a step; no MFU where no peak is known."""
-        rate = self.flops / seconds
+    def measure(self, seconds: float, share: float = 1.0) -> dict[str, float]:
+        """Return the metrics that follow from the seconds of a step; no MFU where no peak is known.
+
+        Args:
+            seconds: Of a step.
+            share: Of the full global batch that the step took, see ``model.rampup_batch_size``.
+        """
+        rate = share * self.flops / seconds
         metrics = {
             "train_step_timing in s": seconds,
-            "tokens_per_sec": self.tokens / seconds,
+            "tokens_per_sec": share * self.tokens / seconds,
             "tflops_per_sec_per_gpu": rate / 1e12,
         }
         return metrics if self.peak_flops is None else {**metrics, "mfu": rate / self.peak_flops}

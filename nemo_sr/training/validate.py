@@ -115,6 +115,8 @@ def check_layout(config: DictConfig) -> None:
             f"{model.global_batch_size}, and they are {model.micro_batch_size} * {dp} = {model.micro_batch_size * dp}. "
             f"Change model.global_batch_size or model.micro_batch_size."
         )
+    _check_rampup(model, dp)
+    _check_recomputation(model, pp)
     if model.num_attention_heads % tp:
         raise ConfigError(
             f"model.num_attention_heads must be a multiple of model.tensor_model_parallel_size; they are "
@@ -156,6 +158,38 @@ def check_layout(config: DictConfig) -> None:
         raise ConfigError(
             f"model.max_position_embeddings must be at least model.encoder_seq_length; they are "
             f"{model.max_position_embeddings} and {model.encoder_seq_length}. Change one of them."
+        )
+
+
+def _check_rampup(model: DictConfig, num_data_parallel: int) -> None:
+    if model.rampup_batch_size is None:
+        return
+    start, increment, _ = given = list(model.rampup_batch_size)
+    unit = model.micro_batch_size * num_data_parallel
+    full = model.global_batch_size
+    if start % unit or increment % unit or start >= full or (full - start) % increment:
+        raise ConfigError(
+            f"model.rampup_batch_size must begin below model.global_batch_size={full} and reach it in whole "
+            f"increments, start and increment being multiples of model.micro_batch_size * data-parallel ranks = "
+            f"{model.micro_batch_size} * {num_data_parallel} = {unit}; it is {given}. Change it, or set it to null."
+        )
+
+
+def _check_recomputation(model: DictConfig, pipeline_parallel: int) -> None:
+    granularity, method = model.activations_checkpoint_granularity, model.activations_checkpoint_method
+    num_layers = model.activations_checkpoint_num_layers
+    for key, value in (("method", method), ("num_layers", num_layers)):
+        if value is not None and granularity != "full":
+            raise ConfigError(
+                f"model.activations_checkpoint_{key} must be null unless model.activations_checkpoint_granularity is "
+                f"full; it is {value} and the granularity {'null' if granularity is None else granularity}. Change one "
+                "of them."
+            )
+    stage = model.num_layers // pipeline_parallel
+    if num_layers is not None and num_layers > stage:
+        raise ConfigError(
+            f"model.activations_checkpoint_num_layers must be at most the layers of a pipeline stage; they are "
+            f"{num_layers} and {stage}. Change it."
         )
 
 

@@ -49,6 +49,15 @@ def _one_of(*choices: str) -> Rule:
     return (f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
+def parse_time(text: str) -> int:
+    """Return the seconds of DD:HH:MM:SS; 0 for any other text."""
+    numbers = re.fullmatch(r"(\d+):([01]\d|2[0-3]):([0-5]\d):([0-5]\d)", text)
+    if numbers is None:
+        return 0
+    days, hours, minutes, seconds = map(int, numbers.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def _are_shares(text: str) -> bool:
     has_form = re.fullmatch(rf"{_SHARE}(,{_SHARE}){{0,2}}", text) is not None
     return has_form and re.search("[1-9]", text) is not None
@@ -62,6 +71,7 @@ RULES: dict[str, Rule] = {
     "trainer.stop_after_steps": _AT_LEAST_1,
     "trainer.max_skipped_steps": _AT_LEAST_1,
     "trainer.heartbeat_timeout": _AT_LEAST_0,
+    "trainer.max_time": ("a time above 0 as DD:HH:MM:SS, like '00:11:30:00'", lambda value: parse_time(value) > 0),
     "trainer.val_check_interval": _AT_LEAST_1,
     "trainer.limit_val_batches": _AT_LEAST_0,
     "trainer.log_every_n_steps": _AT_LEAST_1,
@@ -101,9 +111,15 @@ RULES: dict[str, Rule] = {
     "model.make_vocab_size_divisible_by": _AT_LEAST_1,
     "model.micro_batch_size": _AT_LEAST_1,
     "model.global_batch_size": _AT_LEAST_1,
+    "model.rampup_batch_size": (
+        "[start, increment, samples], each at least 1",
+        lambda value: len(value) == 3 and all(1 <= number < _TOO_LARGE for number in value),
+    ),
     "model.tensor_model_parallel_size": _AT_LEAST_1,
     "model.pipeline_model_parallel_size": _AT_LEAST_1,
     "model.activations_checkpoint_granularity": _one_of("selective", "full"),
+    "model.activations_checkpoint_method": _one_of("uniform", "block"),
+    "model.activations_checkpoint_num_layers": _AT_LEAST_1,
     "model.nsys_profile.start_step": _AT_LEAST_0,
     "model.nsys_profile.end_step": _AT_LEAST_0,
     "model.nsys_profile.ranks": _RANKS,

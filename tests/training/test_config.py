@@ -176,6 +176,19 @@ def test_what_hydra_refuses_is_reworded(words, message):
         (["optim=adamw_sr_paper", "optim.name=adamw"], "belongs to optim.name=adamw_sr"),
         (["optim.name=adamw", "optim.grad_dtype=bf16"], "must be fp32 with optim.name=adamw; it is 'bf16'"),
         (["model.tensor_model_parallel_size=2", "model.pipeline_model_parallel_size=2"], r"2 \* 2 = 4 and .* = 2"),
+        (["model.sequence_parallel=7"], r"sequence_parallel must be true or false; it is '7'\. Give"),
+        (["trainer.max_time='12:00:00'"], r"max_time must be a time above 0 as DD:HH:MM:SS.* it is '12:00:00'"),
+        (["model.rampup_batch_size=[8,4,64]"], r"multiples of .* = 4 \* 2 = 8; it is \[8, 4, 64\]"),
+        (["model.rampup_batch_size=[16,8,64]"], r"must begin below model.global_batch_size=16"),
+        (["model.rampup_batch_size=[8,16,64]"], r"reach it in whole increments"),
+        (
+            ["model.activations_checkpoint_method=block"],
+            r"unless model.activations_checkpoint_granularity is full;",
+        ),
+        (
+            ["model.activations_checkpoint_granularity=full", "model.activations_checkpoint_num_layers=3"],
+            r"at most the layers of a pipeline stage; they are 3 and 2",
+        ),
         (["trainer.devices=3"], r"model.global_batch_size must be a multiple .* 4 \* 3 = 12"),
         (["trainer.devices=4", "model.tensor_model_parallel_size=4", "model.num_attention_heads=2"], "are 2 and 4"),
         (["trainer.devices=4", "model.pipeline_model_parallel_size=4"], "model.num_layers .* are 2 and 4"),
@@ -280,6 +293,8 @@ def test_every_schedule_is_nemos_and_a_function_of_the_step(name):
         ("optim: {lrr: 1}", r"'optim\.lrr' is none of them\. Near it: optim\.lr\b"),
         ("optim: {lr: 1}", r"need a value and have none: trainer\.max_steps, model\.num_layers, "),
         ("optim: {lr: 1", r"must be YAML; .*mine\.yaml"),
+        ("defaults: [gpt_tiny_cpu, _self_]\noptim: 3", r"^optim must be a group of keys; it is '3' in mine\.yaml\."),
+        ("defaults: [gpt_tiny_cpu, _self_]\noptim: {sched: on}", r"^optim\.sched must be a group of keys; it is "),
         ("defaults: [gpt_tiny_cpu, optim: adam]", r"'adam' is not there\. Use one of: adamw, "),
     ],
 )

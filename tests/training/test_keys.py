@@ -30,6 +30,7 @@ WRONG = {  # a value of another type, on the command line, and one that is out o
     "trainer.num_nodes": ("1.5", 0),
     "trainer.max_steps": ("many", 0),
     "trainer.stop_after_steps": ("1.5", 0),
+    "trainer.max_time": ("[a]", "12h"),
     "trainer.val_check_interval": ("0.25", 0),
     "trainer.limit_val_batches": ("0.5", -1),
     "trainer.log_every_n_steps": ("null", 0),
@@ -72,10 +73,13 @@ WRONG = {  # a value of another type, on the command line, and one that is out o
     "model.share_embeddings_and_output_weights": ("both", NO_RANGE),
     "model.micro_batch_size": ("auto", 0),
     "model.global_batch_size": ("2M", 0),
+    "model.rampup_batch_size": ("16", [8, 8]),
     "model.tensor_model_parallel_size": ("two", 0),
     "model.pipeline_model_parallel_size": ("null", 0),
     "model.sequence_parallel": ("maybe", True),
     "model.activations_checkpoint_granularity": ("[full]", "half"),
+    "model.activations_checkpoint_method": ("[block]", "balanced"),
+    "model.activations_checkpoint_num_layers": ("all", 0),
     "model.transformer_engine": ("auto", True),
     "model.seed": ("null", 1 << 32),
     "model.nsys_profile.enabled": ("maybe", True),
@@ -141,7 +145,8 @@ def test_a_value_of_another_type_is_refused(name, valid):
     with pytest.raises(ConfigError) as refused:
         check_config(compose_config([*valid[0], f"{name}={given}"]))
     message = str(refused.value)
-    shown = "null" if given == "null" else "of type float" if name == "optim.betas" else f"'?{re.escape(given)}'?"
+    kinds = {"optim.betas": "of type float", "model.rampup_batch_size": "of type int"}
+    shown = "null" if given == "null" else kinds.get(name, f"'?{re.escape(given)}'?")
     if given.startswith("["):
         shown = rf"'\['{given[1:-1]}'\]'|'{re.escape(given)}'"
     form = rf"{name} must be {re.escape(KEYS[name].kind)}; it is ({shown})\. (Give {name}|Write for example) .+\."

@@ -57,6 +57,13 @@ LOGGERS = [
 ]
 PHASES = ("launcher", "imports", "configuration", "plan", "process groups", "logging", "data", "model", "checkpoint")
 STARTED = "Start-up: " + "".join(rf"{phase} \d+\.\d s, " for phase in PHASES) + r"first step \S+ s; \d+\.\d s in all\."
+GROWING = {
+    "ramp": [
+        "model.rampup_batch_size=[8,8,60]",
+        "model.activations_checkpoint_granularity=full",
+        "model.activations_checkpoint_method=block",
+    ],
+}
 DROPOUT = ["model.hidden_dropout=0.1", "model.attention_dropout=0.1"]
 # With constant steps NeMo's CosineAnnealing gives all groups the first one's rate.
 DECOUPLED = [
@@ -228,7 +235,7 @@ def results(toy_prefix, tmp_path_factory):
         words.append("trainer.telemetry_every_n_steps=null")
         jobs[f"{name} stopped"] = [*stopped, *words, "trainer.stop_after_steps=5"]
         jobs[f"{name} resumed"] = [*stopped, *words]
-    for name, words in CUTS.items():
+    for name, words in {**CUTS, **GROWING}.items():
         whole, stopped = (overrides(toy_prefix, folder / f"{name}_{kind}", max_steps=10) for kind in ("a", "b"))
         jobs[f"{name} whole"] = [*whole, *DROPOUT, *words]
         jobs[f"{name} stopped"] = [*stopped, *DROPOUT, *words, "trainer.stop_after_steps=5"]
@@ -246,6 +253,11 @@ def results(toy_prefix, tmp_path_factory):
         source = folder / f"{old}_moved" / "checkpoints" / checkpoint_name(20)
         words = [f"optim.name={new}", f"exp_manager.resume_from_checkpoint={source}", "trainer.stop_after_steps=30"]
         jobs[f"{new} from {old}"] = [*overrides(toy_prefix, folder / f"{new}_from_{old}", max_steps=40), *words]
+    for name, seed in (("same", 1234), ("other", 7)):
+        words = [*overrides(toy_prefix, folder / f"{name}_seed", max_steps=10), *DROPOUT, *DECOUPLED]
+        jobs[f"{name} seed"] = [*words, "optim.name=adamw_sr", "optim.weight_decay=0.125", f"model.seed={seed}"]
+    timed = overrides(toy_prefix, folder / "timed", max_steps=1000)
+    jobs["timed"] = [*timed, "trainer.max_time='00:00:00:01'"]
     # The last one: it leaves its process groups behind.
     diverging = ["optim.name=adamw", "optim.lr=1e30", "trainer.max_skipped_steps=3"]
     jobs["diverged"] = [*overrides(toy_prefix, folder / "diverged", max_steps=20), *diverging]
@@ -276,7 +288,13 @@ def test_a_strategy_keeps_the_types_that_its_name_says(results, name):
 
 @pytest.mark.parametrize(
     "name",
-    [*(f"{name} whole" for name in (*STRATEGIES, *CUTS)), "adamw_amp tp2", "adamw_amp pp2", "adamw_fp32 pp2", "pp2"],
+    [
+        *(f"{name} whole" for name in (*STRATEGIES, *CUTS, *GROWING)),
+        "adamw_amp tp2",
+        "adamw_amp pp2",
+        "adamw_fp32 pp2",
+        "pp2",
+    ],
 )
 def test_a_rank_holds_the_bytes_that_were_planned(results, name):
     check_planned_bytes(results[name]["words"], results[name]["bytes"])
@@ -293,13 +311,31 @@ def test_fp32_weights_train_alike_in_every_layout(results, name):
     assert all(one == types[0] for one in types)
 
 
-@pytest.mark.parametrize("name", [*STRATEGIES, *CUTS])
+@pytest.mark.parametrize("name", [*STRATEGIES, *CUTS, *GROWING])
 def test_a_strategy_resumes_to_the_bit(results, name):
     whole, stopped, resumed = (results[f"{name} {kind}"] for kind in ("whole", "stopped", "resumed"))
     assert stopped["weights"] != whole["weights"]
     assert resumed["weights"] == whole["weights"]
     for kind in ("losses", "learning_rates"):
         assert {**stopped[kind], **resumed[kind]} == whole[kind]
+
+
+def test_a_run_saves_and_stops_after_its_time(results):
+    steps = len(results["timed"]["losses"])
+    assert 1 <= steps < 1000
+    folder = Path(dict(word.split("=", 1) for word in results["timed"]["words"])["exp_manager.explicit_log_dir"])
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == [checkpoint_name(steps)]
+
+
+def test_the_seed_alone_decides_everything(results):
+    # Between the two that have one seed came other runs, which left torch's, NumPy's and Python's generators elsewhere.
+    first, same, other = (results[name] for name in ("adamw_sr whole", "same seed", "other seed"))
+    assert same["sources"] == first["sources"]
+    assert same["losses"] == first["losses"]
+    assert same["weights"] == first["weights"]
+    assert [kind for kind in first["sources"] if first["sources"][kind] == other["sources"][kind]] == []
+    assert list(first["sources"]) == ["weights", "data", "dropout", "noise"]
+    assert first["sources"]["noise"] == 1234
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw_sr"])

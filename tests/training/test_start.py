@@ -10,6 +10,7 @@ import pytest
 from stored import store
 from toy import ROOT, environment, overrides
 
+from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
@@ -74,8 +75,8 @@ def test_a_step_reads_the_same_samples_on_any_number_of_ranks(num_ranks, consume
         sampler = GlobalBatchSampler(
             64,
             consumed_samples=consumed,
+            schedule=BatchSchedule(batch, batch, 1, 0),
             micro_batch_size=micro,
-            num_microbatches=batch // micro // num_ranks,
             rank=rank,
             num_ranks=num_ranks,
         )

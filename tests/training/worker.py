@@ -18,6 +18,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 from lightning.pytorch.callbacks import Callback  # noqa: E402
 from live_tensors import ProductTypes, types_held  # noqa: E402
+from megatron.core import tensor_parallel  # noqa: E402
 
 from nemo_sr.experiments.strategies.held import bytes_held  # noqa: E402
 from nemo_sr.planning.live_bytes import LiveBytes  # noqa: E402
@@ -38,6 +39,7 @@ RECORDED = (
     "finite",
     "types",
     "bytes",
+    "sources",
 )
 WATCHED = (
     "linear_fc1.bias",
@@ -64,10 +66,17 @@ class Recorder(Callback):
         self.finite = None
         self.types = {}
         self.bytes = []
+        self.sources = {}
         self._products = self._live = None
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if not self.types:
+            self.sources = {
+                "weights": _hash_weights(pl_module),
+                "data": hashlib.sha256(batch["tokens"].numpy().tobytes()).hexdigest(),
+                "dropout": [hashlib.sha256(state.numpy()).hexdigest() for state in _random_states()],
+                "noise": _inner(pl_module).param_groups[0].get("seed"),
+            }
             self._products = ProductTypes()
             self._products.__enter__()
             params = list(pl_module.chunks.parameters())
@@ -99,14 +108,25 @@ class Recorder(Callback):
         self.val_losses[trainer.global_step] = float(trainer.callback_metrics["val_loss"])
 
     def on_train_end(self, trainer, pl_module):
-        digest = hashlib.sha256()
-        for _, param in sorted(pl_module.chunks.named_parameters()):
-            digest.update(param.detach().contiguous().view(torch.uint8).numpy().tobytes())
         digests = [None] * trainer.world_size
-        torch.distributed.all_gather_object(digests, digest.hexdigest())
+        torch.distributed.all_gather_object(digests, _hash_weights(pl_module))
         self.weights = " ".join(digests)
-        inner = pl_module._optimizer.megatron.chained_optimizers[0].optimizer
-        self.optimizer_class = type(inner).__name__
+        self.optimizer_class = type(_inner(pl_module)).__name__
+
+
+def _random_states():
+    return [torch.get_rng_state(), *tensor_parallel.get_cuda_rng_tracker().get_states().values()]
+
+
+def _inner(pl_module):
+    return pl_module._optimizer.megatron.chained_optimizers[0].optimizer
+
+
+def _hash_weights(pl_module):
+    digest = hashlib.sha256()
+    for _, param in sorted(pl_module.chunks.named_parameters()):
+        digest.update(param.detach().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _option(pl_module, option):
