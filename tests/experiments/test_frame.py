@@ -130,14 +130,15 @@ def test_results_go_between_the_marks_of_their_page(tmp_path, monkeypatch, capsy
         command.main(arguments)
     assert "theory.md must have the lines <!-- made by" in capsys.readouterr().err
     assert computed(tmp_path / "marks") == []
-    page.write_text(f"# Before\n\n{BEGIN.format(page='theory')}\nold\n{END}\n\nafter\n")
+    page.write_text(f"# Before\n\n{BEGIN.format(page='theory')}\nstale\n{END}\n\nafter\n")
     for _ in range(2):
         assert command.main(arguments) == 0
     text = page.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith("<!-- end -->\n\nafter\n")
-    assert "old" not in text
+    assert "stale" not in text
     assert text.count("## A small one") == 1
+    assert "| A small one | 1 of 1 | - |" in text
     assert "| one third | 0.3333 | 0.3333 | - | pass |" in text
     assert (tmp_path / "figures" / "small-squares.svg").exists()
     with pytest.raises(ValueError, match="needs all experiments of page theory; toy, rounding_moments, "):

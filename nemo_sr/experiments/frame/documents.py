@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nemo_sr.experiments.frame.experiment import Experiment, Report
+from nemo_sr.experiments.frame.experiment import Experiment, Report, Table
 from nemo_sr.experiments.frame.provenance import Provenance
 from nemo_sr.experiments.frame.tables import check_table, markdown
 
@@ -63,14 +63,27 @@ def write_documents(
         file = documents / f"{page}.md"
         before, mark, rest = file.read_text(encoding="utf-8").partition(BEGIN.format(page=page))
         after = rest.partition(END)[2]
-        file.write_text(f"{before}{mark}\n\n" + "\n".join(parts) + f"\n{END}{after}", encoding="utf-8")
+        overview = markdown(overview_table([(one, report) for one, report, _ in results if one.page == page]))
+        text = f"{before}{mark}\n\n{overview}\n" + "\n".join(parts) + f"\n{END}{after}"
+        file.write_text(text, encoding="utf-8")
     return [documents / f"{page}.md" for page in sections]
+
+
+def overview_table(results: Sequence[tuple[Experiment, Report]]) -> Table:
+    """Return how many checks of each experiment pass, and how many other claims hold."""
+    rows = []
+    for experiment, report in results:
+        required = [check.passed for check in report.checks if check.required]
+        others = [check.passed for check in report.checks if not check.required]
+        words = [f"{sum(passed)} of {len(passed)}" if passed else "-" for passed in (required, others)]
+        rows.append([experiment.title, *words])
+    return Table("overview", "Overview", ["subject", "checks passed", "other claims that hold"], rows)
 
 
 def _section(experiment: Experiment, report: Report, provenance: Provenance) -> str:
     parts = [f"## {experiment.title}", f"`{provenance.command}`", report.summary.strip()]
     parts += [f"![{one.caption}](figures/{experiment.name}-{one.name}.svg)" for one in report.figures]
-    parts += [f"{table.title}:\n\n{markdown(table)}" for table in report.tables if table.documented]
+    parts += [f"{table.title.rstrip('.')}:\n\n{markdown(table)}" for table in report.tables if table.documented]
     parts.append(markdown(check_table(report.checks)))
     parts.append(f"Commit {provenance.commit}; seeds {provenance.seeds}; {provenance.machine}.")
     return "\n\n".join(parts) + "\n"
