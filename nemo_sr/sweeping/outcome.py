@@ -51,19 +51,25 @@ def find_outcome(point: Point) -> Outcome:
     except NoCurvesError:
         run = None
     reason = _last_error(point.folder)
-    if run is None or not run.curves:
-        return Outcome(point, "failed" if reason else "not started", None, run, reason)
-    if run.step >= int(point.config.trainer.max_steps):
-        loss = run.final_val_loss
-        if loss is None:
-            return Outcome(point, "failed", None, run, "it has no validation loss")
-        first = float(run.curves["reduced_train_loss"].values[0])
-        if not math.isfinite(loss) or loss > first:
-            return Outcome(point, "diverged", None, run, f"the loss went from {first:.4g} to {loss:.4g}")
-        return Outcome(point, "finished", loss, run)
+    step = 0 if run is None else run.step
+    if run is not None and run.curves and step >= int(point.config.trainer.max_steps):
+        return _judge(point, run)
     if reason.startswith(DIVERGED):
-        return Outcome(point, "diverged", None, run, f"gradients were not finite; step {run.step}")
-    return Outcome(point, "failed" if reason else "unfinished", None, run, reason)
+        return Outcome(point, "diverged", None, run, f"gradients were not finite; step {step}")
+    if reason:
+        return Outcome(point, "failed", None, run, reason)
+    return Outcome(point, "unfinished" if step else "not started", None, run)
+
+
+def _judge(point: Point, run: Run) -> Outcome:
+    """Return how a run stands that has done all its steps."""
+    loss = run.final_val_loss
+    if loss is None:
+        return Outcome(point, "failed", None, run, "it has no validation loss")
+    first = float(run.curves["reduced_train_loss"].values[0])
+    if not math.isfinite(loss) or loss > first:
+        return Outcome(point, "diverged", None, run, f"the loss went from {first:.4g} to {loss:.4g}")
+    return Outcome(point, "finished", loss, run)
 
 
 def newest_log(folder: Path) -> Path | None:

@@ -154,10 +154,11 @@ def draw_sweep(findings: Sequence[Finding]) -> Any:
             axes.plot(
                 [lr for lr, _ in stable],
                 [loss for _, loss in stable],
+                "o-",  # a single rate has no line
                 color=color,
-                linewidth=5,
-                alpha=0.35,
-                solid_capstyle="round",
+                linewidth=8,
+                markersize=14,
+                alpha=0.3,
             )
         crosses = [outcome.point.lr for outcome in finding.outcomes if outcome.status == "diverged"]
         axes.plot(crosses, [top] * len(crosses), "x", color=color, markersize=9, markeredgewidth=2)

@@ -88,7 +88,7 @@ def test_a_runs_folder_says_what_became_of_it(toy_prefix, tmp_path):
     skipped = SkippedSteps(max_in_a_row=1)
     with pytest.raises(DivergedError) as diverged:
         skipped.count(7, updated=False, grad_norm=float("nan"))
-    rates = [1e-3 * factor for factor in range(1, 8)]
+    rates = [1e-3 * factor for factor in range(1, 9)]
     points = make_grid(tmp_path, ["adamw_sr"], rates, shared(toy_prefix))
     leave(points[0], (6.0, 4.0))
     leave(points[1], (6.0, 6.5))  # worse than at its start
@@ -97,6 +97,8 @@ def test_a_runs_folder_says_what_became_of_it(toy_prefix, tmp_path):
     leave(points[4], (6.0, 5.0), error="No space left on device", steps=10)
     leave(points[5], (6.0, 5.0), steps=10)
     write_events(points[6].folder, {}, time=1)
+    leave(points[7], (6.0, 5.0), error=str(diverged.value))
+    next(points[7].folder.glob("events*")).write_bytes(b"")  # before anything was logged
     outcomes = [find_outcome(point) for point in points]
     assert [outcome.status for outcome in outcomes] == [
         "finished",
@@ -106,8 +108,9 @@ def test_a_runs_folder_says_what_became_of_it(toy_prefix, tmp_path):
         "failed",
         "unfinished",
         "not started",
+        "diverged",
     ]
-    assert [outcome.loss for outcome in outcomes] == [4.0] + [None] * 6
+    assert [outcome.loss for outcome in outcomes] == [4.0] + [None] * 7
     assert outcomes[4].reason == "No space left on device"
 
 
