@@ -108,7 +108,7 @@ TROUBLES = {
     "masters": put_masters_in,
     "a second moment that stalls": lambda: AdamWSR([("w", linear().weight)], exp_avg_sq_rounding="nearest"),
     "decay that is lost": lambda: AdamWSR([("w", linear().weight)], lr=1e-6, weight_decay=1e-2),
-    "a key that is none": lambda: compose_config(["trainer.max_step=5"]),
+    "a key that is none": lambda: compose_config(["optim.exp_avg_roundings=nearest"]),
     "a batch that does not divide": lambda: check_layout(
         compose_config(["--config-name=gpt_tiny_cpu", "model.global_batch_size=7"])
     ),
