@@ -202,6 +202,8 @@ function pointAt(panel, at) {
   const isRight = panel.toX(step) > panel.svg.clientWidth / 2;
   panel.tip.style.left = isRight ? `${MARGIN.left + 16}px` : "auto";
   panel.tip.style.right = isRight ? "auto" : "20px";
+  const [plot, frame] = [panel.svg, panel.svg.parentElement].map((box) => box.getBoundingClientRect());
+  panel.tip.style.top = `${plot.top - frame.top}px`;
   panel.tip.hidden = false;
 }
 
