@@ -4,10 +4,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/telemetry.py [--turns N]
 
-Two copies of a GPT are stepped side by side in one process, one of them watched, in alternating order. What telemetry
-adds to the optimizer's step is the median over turns of the difference, without and with a report (its collective and
-its transfer included). The share is that of a whole training step, whose forward and backward pass runs in the same
-process: (what it adds to every step + a report's share of the default interval) / (the step's time).
+A GPT takes training steps in one process, every second one with a report. Telemetry is all in hooks around the inner
+optimizer's step and in the call that collects a report, so its time is taken by clocks before and after those, within
+the step that it is compared with. All times are medians over the turns; the share is that of a whole training step:
+(what every step has + a report / the default interval) / the step without either.
 """
 
 import argparse
@@ -25,76 +25,70 @@ from nemo_sr.training.schema import TrainerConfig
 MICRO_BATCHES = 2
 MODELS = {
     "gpt_tiny_cpu": (16, []),
-    "8 layers, 512 wide": (
-        8,
-        ["model.num_layers=8", "model.hidden_size=512", "model.num_attention_heads=8"],
-    ),
+    "8 layers, 512 wide": (8, ["model.num_layers=8", "model.hidden_size=512", "model.num_attention_heads=8"]),
 }
 
 
-def seconds(function, *args):
-    """Return how long a call takes."""
-    start = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - start
+class Clock:
+    """Adds up the time between its starts and stops."""
+
+    def __init__(self):
+        self.total = 0.0
+
+    def start(self, *args):
+        """Start."""
+        self.total -= time.perf_counter()
+
+    def stop(self, *args):
+        """Stop."""
+        self.total += time.perf_counter()
 
 
-def make_gradients(model, samples):
-    """Run forward and backward pass over the micro batches of a step."""
-    model.zero_grad_buffer()
-    for part in samples.chunk(MICRO_BATCHES):
-        mean_loss(model, part).backward()
-    model.finish_grad_sync()
+def watch(optimizer, clock):
+    """Attach a probe between two pairs of hooks that hold the clock."""
+    from nemo_sr.training.rounding_probe import RoundingProbe
+
+    inner = optimizer.chained_optimizers[0].optimizer
+    inner.register_step_pre_hook(clock.start)
+    inner.register_step_post_hook(clock.start)
+    probe = RoundingProbe(optimizer.chained_optimizers)
+    inner.register_step_pre_hook(clock.stop)
+    inner.register_step_post_hook(clock.stop)
+    return probe
 
 
 def measure(name, turns):
     """Return a row of the table."""
-    from nemo_sr.training.rounding_probe import RoundingProbe
-
     batch, words = MODELS[name]
-    copies = [build_model(*words) for _ in range(2)]
-    optimizers = [build_optimizer(model) for model in copies]
-    probe = RoundingProbe(optimizers[1].chained_optimizers)
-    samples = read_text(copies[0].module.max_sequence_length)
-    batches = iter(samples.split(batch))
-    report = {"every step": [], "a report": []}
-    passes, steps = [], []
-
-    def step(number):
-        optimizers[number].step()
-
-    def reported_step(turn):
-        probe.watch(turn + 1)
-        optimizers[1].step()
-        probe.collect()
-
-    for turn in range(-2, turns):
-        here = next(batches)
-        taken = {}
-        for number in sorted((0, 1), reverse=turn % 2 == 1):
-            forward = seconds(make_gradients, copies[number], here)
-            taken[number] = seconds(step, number)
-            passes.append(forward)
-        again = seconds(step, 1)  # the same gradients, with and without a report
-        with_report = seconds(reported_step, turn + 2)
+    model = build_model(*words)
+    optimizer = build_optimizer(model)
+    clock = Clock()
+    probe = watch(optimizer, clock)
+    batches = iter(read_text(model.module.max_sequence_length).split(batch))
+    taken = {"step": [], False: [], True: []}
+    for turn in range(-2, 2 * turns):
+        reports = turn % 2 == 1
+        clock.total = 0.0
+        begin = time.perf_counter()
+        model.zero_grad_buffer()
+        for part in next(batches).chunk(MICRO_BATCHES):
+            mean_loss(model, part).backward()
+        model.finish_grad_sync()
+        if reports:
+            probe.watch(turn)
+        optimizer.step()
+        if reports:
+            clock.start()
+            probe.collect()
+            clock.stop()
         if turn >= 0:
-            steps.append(taken[0])
-            report["every step"].append(taken[1] - taken[0])
-            report["a report"].append(with_report - again)
-    every, one = (statistics.median(times) for times in report.values())
-    whole = statistics.median(passes) + statistics.median(steps)
+            taken["step"].append(time.perf_counter() - begin - clock.total)
+            taken[reports].append(clock.total)
+    step, every, report = (statistics.median(times) for times in taken.values())
     interval = TrainerConfig.__dataclass_fields__["telemetry_every_n_steps"].default
-    share = (every + one / interval) / whole
-    num_params = sum(param.numel() for param in copies[0].parameters())
-    cells = [
-        name,
-        f"{num_params / 1e6:.1f}M",
-        f"{whole * 1e3:.0f} ms",
-        f"{statistics.median(steps) * 1e3:.2f} ms",
-        f"{every * 1e3:+.2f} ms",
-        f"{one * 1e3:+.1f} ms",
-        f"{share:.2%}",
-    ]
+    share = (every + (report - every) / interval) / step
+    size = f"{sum(param.numel() for param in model.parameters()) / 1e6:.1f}M"
+    cells = [name, size, *(f"{seconds * 1e3:.2f} ms" for seconds in (step, every, report - every)), f"{share:.2%}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -110,8 +104,8 @@ def main():
     torch.manual_seed(0)
     with megatron_on_cpu():
         make_groups()
-        print("| model | parameters | training step | optimizer's step | every step | a report | of a step, in all |")
-        print("|---|---|---|---|---|---|---|")
+        print("| model | parameters | training step | every step | a report | of a step, in all |")
+        print("|---|---|---|---|---|---|")
         for name in MODELS:
             print(measure(name, turns), flush=True)
 

@@ -14,8 +14,8 @@ MATTERS = 0.1
 UNBIASED = 5.0
 """Standard errors within which a bias is noise; beyond it by chance once in 1.7 million."""
 
-NOISY = 1.0
-"""Ratio of rounding noise to update from which a higher learning rate gains most."""
+NOISY = 0.5
+"""Ratio of rounding noise to update from which a higher learning rate gains; there noise makes a step 12 % longer."""
 
 SHORT = 0.01
 """Share by which a second moment may be short before that is worth a word."""

@@ -82,10 +82,11 @@ class TelemetryCallback(Callback):  # type: ignore[misc]
 
 def describe_rounding(metrics: dict[str, float]) -> str:
     """Return the report's numbers on a line."""
+    shortfall = metrics["sr/exp_avg_sq_shortfall"]
     return (
         f"rounding: {metrics['sr/share_lost']:.1%} of updates below half an ulp  "
         f"moved {metrics['sr/share_moved']:.1%}  |update| {metrics['sr/update_in_ulps']:.3g} ulp  "
         f"noise/update {metrics['sr/noise_to_update']:.3g}  "
-        f"bias {metrics['sr/bias_along_update']:+.1f} and {metrics['sr/bias_from_zero']:+.1f} standard errors  "
-        f"exp_avg_sq to nearest {metrics['sr/exp_avg_sq_shortfall']:+.1%} short"
+        f"bias {metrics['sr/bias_along_update']:+.1f} along the update, {metrics['sr/bias_from_zero']:+.1f} from zero "
+        f"(standard errors)  exp_avg_sq to nearest {abs(shortfall):.1%} {'short' if shortfall >= 0 else 'long'}"
     )

@@ -46,6 +46,9 @@ def test_gradients_that_stay_infinite_end_the_run_with_a_message_and_what_the_la
     assert sorted((run / "checkpoints").iterdir()) == [leftover, saved]  # what a killed run left is left alone
     state = json.loads((saved / "run_state.json").read_text())
     assert state["skipped_steps"] == {"in_a_row": 0, "total": 3}
+    spikes = [line for line in done.stdout.splitlines() if "SPIKE" in line]  # one, of several steps
+    assert [line[:43] for line in spikes] == ["step 2: LOSS SPIKE, nan after a median of 6"]
+    assert state["loss_spikes"]["total"] == 1
     assert f"Left alone: {leftover} is unfinished" in done.stdout
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

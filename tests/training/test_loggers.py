@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CSV file over several starts, names that nobody listed, spikes of the loss, and how fast a run is said to be."""
 
+import contextlib
 import math
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
 from logs import read_csv
-from toy import overrides
+from toy import ROOT, overrides
 
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.csv_logger import CSVLogger
 from nemo_sr.training.loggers import check_loggers
-from nemo_sr.training.metrics import log_metrics
+from nemo_sr.training.metrics import LAYER_GROUPS, METRICS, log_metrics
 from nemo_sr.training.progress import describe_seconds
-from nemo_sr.training.spikes import DEVIATIONS, FEWEST, LossSpikes
+from nemo_sr.training.spikes import DEVIATIONS, FEWEST, WINDOW, LossSpikes
 from nemo_sr.training.throughput import Throughput
+from nemo_sr.training.validate import check_profiles
 
 
 def test_a_csv_file_goes_on_where_the_run_does(tmp_path):
@@ -36,6 +39,35 @@ def test_a_csv_file_goes_on_where_the_run_does(tmp_path):
 def test_a_metric_that_is_not_listed_is_refused():
     with pytest.raises(ValueError, match=r"\['learning_rate'\] are not"):
         log_metrics(SimpleNamespace(is_global_zero=True, loggers=[]), {"learning_rate": 1.0}, 1)
+
+
+def test_the_page_has_every_metric():
+    page = (ROOT / "docs/telemetry.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))))
+    assert [name for name in METRICS if name.count("/") < 2 and name not in named] == []
+    assert all(f"`{group}`" in page for group in LAYER_GROUPS)
+    for constant in (WINDOW, DEVIATIONS, FEWEST):
+        assert f"{constant:g}" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["model.torch_profile.start_step=5", "model.torch_profile.end_step=4"],
+            "end_step must be at least .* 4 and 5",
+        ),
+        (["model.torch_profile.ranks=[0,2]"], r"ranks of the run, 0 to 1; they are \[0, 2\]"),
+        (["model.nsys_profile.enabled=true"], "needs trainer.accelerator=gpu; it is cpu"),
+        (["model.torch_profile.enabled=false", "model.torch_profile.ranks=[7]"], None),
+    ],
+)
+def test_profiles_that_cannot_be_are_refused(words, message, toy_prefix, tmp_path):
+    config = compose_config(
+        [*overrides(toy_prefix, tmp_path / "run", max_steps=20), "model.torch_profile.enabled=true", *words]
+    )
+    with pytest.raises(ConfigError, match=message) if message else contextlib.nullcontext():
+        check_profiles(config)
 
 
 def test_weights_and_biases_needs_a_project(toy_prefix, tmp_path):
