@@ -79,7 +79,7 @@ def run(lab: Lab) -> Report:
     tokens = sample_tokens(lab.quick)
     counts = lab.choose(quick=[1, 4], full=[1, 8, 64])
     seeds = lab.choose(quick=[1], full=[1, 2, 3])
-    steps, sequences = lab.choose(quick=3, full=40), lab.choose(quick=16, full=SEQUENCES)
+    steps, sequences = lab.choose(quick=3, full=20), lab.choose(quick=16, full=SEQUENCES)
     settings = {"tokens": tokens, "batch": counts[-1], "lr": LR, "steps": steps, "sequences": sequences}
     found = {
         (dtype, count): [lab.part(train, dtype=dtype, micro_batches=count, seed=seed, **settings) for seed in seeds]

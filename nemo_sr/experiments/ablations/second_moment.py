@@ -63,9 +63,9 @@ def train(
 def run(lab: Lab) -> Report:
     """Compute the report."""
     tokens = sample_tokens(lab.quick)
-    betas = lab.choose(quick=[0.999], full=[0.95, 0.99, 0.999])
+    betas = lab.choose(quick=[0.999], full=[0.95, 0.999])
     seeds = lab.choose(quick=[1], full=[1, 2, 3])
-    steps, sequences = lab.choose(quick=20, full=300), lab.choose(quick=16, full=SEQUENCES)
+    steps, sequences = lab.choose(quick=20, full=200), lab.choose(quick=16, full=SEQUENCES)
     settings = {"tokens": tokens, "lr": LR, "steps": steps, "sequences": sequences}
     found = {
         (rounding, beta2): [lab.part(train, rounding=rounding, beta2=beta2, seed=seed, **settings) for seed in seeds]

@@ -73,7 +73,7 @@ def train(
 def run(lab: Lab) -> Report:
     """Compute the report."""
     tokens = sample_tokens(lab.quick)
-    decays = lab.choose(quick=[0.0, 1.0], full=[0.0, 0.1, 1.0])
+    decays = lab.choose(quick=[0.0, 1.0], full=[0.0, 1.0])
     seeds = lab.choose(quick=[1], full=[1, 2, 3])
     steps, sequences = lab.choose(quick=10, full=200), lab.choose(quick=16, full=SEQUENCES)
     alone_steps, elements = lab.choose(quick=50, full=1000), lab.choose(quick=4096, full=16384)

@@ -16,7 +16,7 @@ from nemo_sr.rounding import round_nearest, round_stochastic
 from nemo_sr.update import ParamShard, StepOptions, adamw_float32, chunks
 
 WRITES = {
-    "fp32": 16,
+    "fp32": 14,
     "stochastic": 6,
     "bits_4": 6,
     "bits_2": 6,

@@ -14,17 +14,17 @@ from nemo_sr.experiments.strategies.full_size import plan_full_size
 from nemo_sr.experiments.strategies.report import build_report, speed_table
 from nemo_sr.experiments.strategies.results import Result, read_result
 from nemo_sr.experiments.strategies.sweep import STRATEGIES, Point, read_sweep
-from nemo_sr.experiments.strategies.training import Job, train_missing
+from nemo_sr.experiments.strategies.training import MINUTES, Job, train_missing
 
 CORPORA = Path("data") / "lab"
 PRIMARY = "gpt_tiny_cpu"
 FULL_SIZE = ("gpt_neo_6.7b", 64)
 """Configuration and GPUs of the plan."""
 
-REPEATED = {"sample": (3e-4,), "wikipedia": ()}
-"""Learning rates, beside each strategy's best, that run with every seed, by corpus."""
+REPEATED: dict[str, tuple[float, ...] | None] = {"sample": (3e-4,), "wikipedia": None}
+"""Learning rates, beside each strategy's best, that run with every seed, by corpus; None: the first seed alone runs."""
 
-RATES = {"sample": None, "wikipedia": (3e-4, 1e-3, 3e-3, 1e-2)}
+RATES = {"sample": None, "wikipedia": (1e-3, 3e-3)}
 """Learning rates of the sweep that run with the first seed; None: all."""
 
 QUICK = (
@@ -46,6 +46,8 @@ class Trainings:
 
     def __init__(self, experiment: str, corpus: str, prefix: Path, folder: Path, words: Sequence[str] = ()) -> None:
         self.points = read_sweep(experiment)
+        self.asked = 0
+        """Runs that were asked for so far."""
         self.corpus = corpus
         self._prefix = prefix
         self._folder = folder
@@ -58,8 +60,9 @@ class Trainings:
             Job(folder, (*self._words, *point.words), self._prefix)
             for folder, point in zip(folders, points, strict=True)
         ]
-        train_missing(jobs, workers=workers, scratch=self._folder / "workers")
-        read = [read_result(folder, self.corpus) for folder in folders]
+        finished = train_missing(jobs, workers=workers, scratch=self._folder / "workers")
+        self.asked += len(points)
+        read = [read_result(folder, self.corpus) for folder in finished]
         return [one for one in read if one is not None]
 
     def first(self, rates: Sequence[float] | None) -> list[Point]:
@@ -73,8 +76,7 @@ class Trainings:
 
     def further(self, results: Sequence[Result], rates: Sequence[float]) -> list[Point]:
         """Return the runs of the other seeds: at each strategy's best rate of the first seed, and at some rates."""
-        (comparison,) = compare(results)
-        best = {name: comparison.best_rate(name) for name in comparison.strategies}
+        best = {name: one.best_rate(name) for one in compare(results) for name in one.strategies}
         first = self.first(None)
         return [
             point
@@ -91,6 +93,7 @@ def run(lab: Lab) -> Report:
 
     workers = usable_cores()
     results: list[Result] = []
+    asked = 0
     lab.folder.mkdir(parents=True, exist_ok=True)
     for corpus in lab.choose(quick=["sample"], full=corpora()):
         prefix = prepare(corpus, CORPORA, size_mb=lab.choose(quick=0.5, full=None)).absolute()
@@ -100,23 +103,28 @@ def run(lab: Lab) -> Report:
         if lab.quick:
             results += trainings.train(trainings.first((1e-3,)), workers)
         else:
-            first = trainings.train(trainings.first(RATES[corpus]), workers)
-            results += first + trainings.train(trainings.further(first, REPEATED[corpus]), workers)
+            results += (first := trainings.train(trainings.first(RATES[corpus]), workers))
+            if (repeated := REPEATED[corpus]) is not None:
+                results += trainings.train(trainings.further(first, repeated), workers)
+        asked += trainings.asked
     lab.seeds.update(one.seed for one in results)
     config, gpus = FULL_SIZE
     planned = lab.part(plan_full_size, config=config, gpus=gpus)
-    report = build_report(results, introduction=_introduction(results, gpus), planned=planned)
+    report = build_report(results, introduction=_introduction(results, asked, gpus), planned=planned)
     return Report(report.summary, report.checks, [*report.tables, speed_table(results)], report.figures)
 
 
-def _introduction(results: Sequence[Result], gpus: int) -> str:
+def _introduction(results: Sequence[Result], asked: int, gpus: int) -> str:
     one = results[0]
+    missing = ""
+    if len(results) < asked:
+        missing = f" {asked - len(results)} of {asked} were not trained in the time given (`{MINUTES}`): see n."
     commits = ", ".join(sorted({result.commit for result in results}))
     return f"""
 {len(results)} trainings of a GPT of {one.num_parameters:,} parameters through `scripts/pretrain_gpt.py`'s own code,
 real Megatron-core and all, one process each: {one.max_steps} steps of {one.tokens_per_step:,} tokens, {len(STRATEGIES)}
 strategies that differ in `optim=...` alone (`conf/experiment/strategies_tiny.yaml`). They were trained at commit
-{commits}. **Nothing here ran on a GPU**: the paper's scales, 350M to 6.7B parameters, have not been run; their
+{commits}.{missing} **Nothing here ran on a GPU**: the paper's scales, 350M to 6.7B parameters, have not been run; their
 configurations are in `conf/experiment/`. Bytes at 6.7B are planned (`scripts/plan.py`, {gpus} GPUs, tensor parallelism
 4), not measured."""
 

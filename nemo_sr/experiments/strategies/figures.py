@@ -27,7 +27,7 @@ _STYLES = {name: {"color": COLORS[i % len(COLORS)], "marker": "osD^vP"[i]} for i
 
 def comparison_figures(comparisons: Sequence[Comparison]) -> list[Figure]:
     """Return the figures of all corpora, a column of axes each."""
-    size = (3.6 * len(comparisons) + 0.6, 3.2)
+    size = (max(5.4, 3.4 * len(comparisons)), 3.4)
     return [
         Figure(
             "gaps",
@@ -38,7 +38,7 @@ def comparison_figures(comparisons: Sequence[Comparison]) -> list[Figure]:
         ),
         Figure(
             "curves",
-            "Validation loss and perplexity over steps, each strategy at its best learning rate, mean over seeds.",
+            "Validation loss and perplexity over steps, each strategy at its best rate, mean over seeds.",
             lambda figure: _each(figure, comparisons, _draw_curves),
             size,
         ),
@@ -57,7 +57,7 @@ def _each(figure: Any, comparisons: Sequence[Comparison], draw: Any) -> None:
         draw(axes, one)
         axes.set_title(one.corpus, fontsize=8)
     handles, labels = columns[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=7)
 
 
 def _draw_gaps(axes: Any, one: Comparison) -> None:
@@ -72,7 +72,8 @@ def _draw_gaps(axes: Any, one: Comparison) -> None:
             places, [gap.mean for gap in shown.values()], widths, label=LABELS[name], ms=3.5, capsize=2, **_STYLES[name]
         )
     axes.axhline(0, color="gray", linewidth=0.8)
-    axes.set(xscale="log", xlabel="highest learning rate", ylabel="loss over FP32's (nats)")
+    _rate_axis(axes, one)
+    axes.set_ylabel("loss over FP32's (nats)")
     axes.set_yscale("symlog", linthresh=0.02)
 
 
@@ -81,8 +82,7 @@ def _draw_curves(axes: Any, one: Comparison) -> None:
         lr = one.best_rate(name)
         runs = [r for r in one.results if (r.strategy, r.lr) == (name, lr) and r.loss is not None]
         values = np.mean([run.validation.values for run in runs], axis=0)
-        label = f"{LABELS[name]}, LR {lr:g}" if len({one.best_rate(n) for n in one.strategies}) > 1 else LABELS[name]
-        axes.plot(runs[0].validation.steps, values, label=label, ms=2.5, **_STYLES[name])
+        axes.plot(runs[0].validation.steps, values, label=LABELS[name], ms=2.5, **_STYLES[name])
     axes.set(xlabel="step", ylabel="validation loss (nats per token)")
     second = axes.secondary_yaxis("right", functions=(np.exp, lambda ppl: np.log(np.maximum(ppl, 1e-9))))
     second.set_ylabel("perplexity")
@@ -95,4 +95,11 @@ def _draw_robustness(axes: Any, one: Comparison) -> None:
     for name in one.strategies:
         losses = {lr: one.loss(name, lr).mean for lr in one.rates if one.losses(name, lr)}
         axes.plot(list(losses), list(losses.values()), label=LABELS[name], ms=3.5, **_STYLES[name])
-    axes.set(xscale="log", xlabel="highest learning rate", ylabel="final validation loss (nats per token)")
+    _rate_axis(axes, one)
+    axes.set_ylabel("final validation loss (nats per token)")
+
+
+def _rate_axis(axes: Any, one: Comparison) -> None:
+    axes.set(xscale="log", xlabel="highest learning rate")
+    axes.set_xticks(one.rates, [f"{lr:g}" for lr in one.rates])
+    axes.set_xticks([], minor=True)

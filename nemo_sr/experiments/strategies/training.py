@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nemo_sr.experiments.frame.sources import ROOT
 from nemo_sr.experiments.strategies.corpora import digest_of
@@ -34,13 +36,29 @@ class Job:
     data: Path
 
 
-def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> None:
+MINUTES = "NEMO_SR_LAB_MINUTES"
+"""Environment variable: no training begins later than this after the start of the command. Unset: no limit."""
+
+_BEGAN = time.monotonic()
+
+
+def seconds_left() -> float:
+    """Return how long trainings may still begin, by :data:`MINUTES`."""
+    return float(os.environ.get(MINUTES, "inf")) * 60 - (time.monotonic() - _BEGAN)
+
+
+def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> list[Path]:
     """Train the runs that are not finished; those that are stay as they are.
+
+    Those that the time does not suffice for (:func:`seconds_left`) are left out.
 
     Args:
         jobs: The runs, in the order in which to begin them.
         workers: Processes, one thread each.
         scratch: Folder for the list of runs and the logs.
+
+    Returns:
+        The folders of those that are finished.
 
     Raises:
         RuntimeError: a process failed; with the end of its log.
@@ -49,20 +67,24 @@ def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> None:
     from nemo_sr.training.config import compose_config
 
     digests = {data: digest_of(data) for data in {job.data for job in jobs}}
-    listed = []
+    listed, keys = [], {}
     for job in jobs:
         words = [*job.words, f"data.data_prefix={json.dumps(str(job.data))}"]
-        key = key_of(compose_config(words), digests[job.data])
+        keys[job.folder] = key = key_of(compose_config(words), digests[job.data])
         if not is_finished(job.folder, key):
             listed.append({"folder": str(job.folder), "key": key, "words": words})
-    if not listed:
-        return
+    if listed and (left := seconds_left()) > 0:
+        _train(listed, left, workers=workers, scratch=scratch)
+    return [folder for folder, key in keys.items() if is_finished(folder, key)]
+
+
+def _train(listed: Sequence[dict[str, Any]], left: float, *, workers: int, scratch: Path) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     jobs_file = scratch / f"jobs_{os.getpid()}.json"
     jobs_file.write_text(json.dumps(listed), encoding="utf-8")
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "nemo_sr.experiments.strategies.worker", str(jobs_file)]
+    command = [sys.executable, "-m", "nemo_sr.experiments.strategies.worker", str(jobs_file), str(left)]
     before = signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # through the finally below
     processes = []
     try:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains runs one after another in one process, through pretrain_gpt.py's own ``train``: NeMo's import takes longer.
 
-Usage: python -m nemo_sr.experiments.strategies.worker JOBS.json
+Usage: python -m nemo_sr.experiments.strategies.worker JOBS.json SECONDS
 
 JOBS.json is a list of {"folder", "key", "words"}. Several workers may have the same list: each takes the next run that
-no other has.
+no other has. None begins after SECONDS.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ OUTCOME = "outcome.json"
 """In a run's folder once it is finished: its key, its command line, and what was measured."""
 
 
-def main(jobs_file: str) -> None:
+def main(jobs_file: str, seconds: str) -> None:
     """Train every run of the list that is not finished and that no other worker has."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch initialises CUDA
+    end = time.monotonic() + float(seconds)
     for job in json.loads(Path(jobs_file).read_text(encoding="utf-8")):
+        if time.monotonic() > end:
+            break
         folder = Path(job["folder"])
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claim(folder.with_name(f"{folder.name}.lock")) as mine:
@@ -96,4 +99,4 @@ def _train(folder: Path, key: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
