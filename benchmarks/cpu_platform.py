@@ -106,7 +106,7 @@ def megatron_step():
     )
     config = transformer_config(model, on_cpu=True, params_dtype=torch.bfloat16)
     config.finalize_model_grads_func = finalize_model_grads
-    gpt = build_gpt(config, model, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, on_cpu=True)
+    gpt = build_gpt(config, model, vocab_size=VOCABULARY, on_cpu=True)
     chunk = DistributedDataParallel(config, DistributedDataParallelConfig(use_distributed_optimizer=True), gpt)
     nemo_sr.megatron.install()
     options = {"lr": 1e-3, "bf16": True, "params_dtype": torch.bfloat16, "use_distributed_optimizer": True}

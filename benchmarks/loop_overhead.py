@@ -23,7 +23,7 @@ from nemo_sr.training.config import compose_config
 from nemo_sr.training.launch import detect_launch, start_processes
 
 OVERRIDES = [
-    "model.global_batch_size=96",
+    "model.global_batch_size=128",
     "optim.sched.warmup_steps=0",
     "trainer.limit_val_batches=0",
     "exp_manager.checkpoint_callback_params.every_n_train_steps=1000000",

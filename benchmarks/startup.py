@@ -71,12 +71,8 @@ def main(runs, words):
     print(f"| phase, {runs} start(s) | median | least | most |")
     print("|---|---|---|---|")
     for name in starts[0][0]:
-        seconds = [phases[name] for phases, _, _ in starts]
+        seconds = [phases[name] for phases, _ in starts]
         print(f"| {name} | {statistics.median(seconds):.1f} s | {min(seconds):.1f} s | {max(seconds):.1f} s |")
-    used = [used for _, used, _ in starts]
-    print(
-        f"| processor time of all processes | {statistics.median(used):.1f} s | {min(used):.1f} s | {max(used):.1f} s |"
-    )
     print(f"\nPeak memory: {starts[-1][1]}.\n")
     seconds = own_seconds()
     print("| import | share |")

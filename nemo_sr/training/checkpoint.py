@@ -183,7 +183,8 @@ def _load(start: Start, trainer: Any, pl_module: Any) -> None:
     assert start.checkpoint is not None
     # There is a random state for each part of the model: of no use where there were other parts.
     others = {"rng": _sharded_rng_state()} if start.keeps_random_state else {}
-    loaded = load_training(pl_module, start.checkpoint, others, start.manifest.files if start.manifest else None)
+    files = start.manifest.files if start.manifest else None
+    loaded = load_training(pl_module, start.checkpoint, others, files, weights_alone=start.takes_weights_alone)
     _set_schedule(pl_module.lr_schedulers(), start.step)
     set_loop_progress(trainer, start.step)
     if start.skipped_steps is not None:

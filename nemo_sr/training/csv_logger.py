@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
-from nemo_sr.training.metrics import METRICS
+from nemo_sr.training.metrics import METRICS, SETS
 
 # In a folder: exp_manager moves away the files that it finds beside its own.
 CSV_FILE = Path("csv") / "metrics.csv"
-
-_COLUMNS = ["step", *METRICS]
 
 
 class CSVLogger(Logger):  # type: ignore[misc]
@@ -29,19 +27,21 @@ class CSVLogger(Logger):  # type: ignore[misc]
     Args:
         folder: The run's folder.
         step: The step that the run goes on from; what the file has of later steps is taken out.
+        sets: Names of the sets that the run validates on beside its own.
     """
 
     name = "csv"
     version = ""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, sets: Iterable[str] = ()) -> None:
         super().__init__()
+        self._columns = ["step", *METRICS, *(f"{metric}/{name}" for name in sets for metric in SETS)]
         self._path = folder / CSV_FILE
         rows = _read_rows(self._path, step)
         part = self._path.with_suffix(".part")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+            writer = csv.DictWriter(file, self._columns, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
         os.replace(part, self._path)
@@ -49,7 +49,7 @@ class CSVLogger(Logger):  # type: ignore[misc]
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Append a row."""
         with self._path.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, _COLUMNS, lineterminator="\n").writerow({"step": step, **metrics})
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerow({"step": step, **metrics})
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing: a table of metrics has no place for them."""

@@ -19,8 +19,10 @@ from torch.utils.data import DataLoader
 
 from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.resume import fingerprint_data
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
 from nemo_sr.training.validate import prefixes
+from nemo_sr.training.validation_sets import validation_sets
 
 
 class GlobalBatchSampler:
@@ -92,15 +94,32 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
 
     def setup(self, stage: str | None = None) -> None:
         """Build the datasets; global rank 0 makes the sample indices, the others read them."""
-        data, model = self.config.data, self.config.model
+        data = self.config.data
         paths, weights = prefixes(data.data_prefix)
+        dataset_config = self._dataset_config(paths, weights, data.splits_string, self.plan["data_fingerprint"])
+        for path in paths:
+            self._check_splits(path, dataset_config.split_matrix)
+        num_valid = max(1, self.plan["valid_samples"])
+        self.datasets = self._build([self.plan["train_samples"], num_valid, 1], dataset_config)[:2]
+        if self.config.trainer.limit_val_batches:
+            for path in validation_sets(data).values():
+                whole = self._dataset_config([path], None, "0,1,0", fingerprint_data([path]))
+                self.datasets.append(self._build([1, num_valid, 1], whole)[1])
+
+    @staticmethod
+    def _build(sizes: list[int], dataset_config: Any) -> list[Any]:
+        built: list[Any] = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, dataset_config).build()
+        return built
+
+    def _dataset_config(self, paths: list[str], weights: list[float] | None, split: str, fingerprint: str) -> Any:
+        data, model = self.config.data, self.config.model
         # One folder for each state of the data: Megatron-core would give new data the order of the old.
-        cache = Path(data.index_mapping_dir or Path(paths[0]).parent / "index_cache") / self.plan["data_fingerprint"]
-        dataset_config = GPTDatasetConfig(
+        cache = Path(data.index_mapping_dir or Path(paths[0]).parent / "index_cache") / fingerprint
+        return GPTDatasetConfig(
             random_seed=model.seed,
             sequence_length=model.encoder_seq_length,
             blend=(paths, weights),
-            split=data.splits_string,
+            split=split,
             path_to_cache=str(cache),
             tokenizer=self.tokenizer,
             reset_position_ids=False,
@@ -108,10 +127,6 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
             eod_mask_loss=data.eod_mask_loss,
             create_attention_mask=False,
         )
-        for path in paths:
-            self._check_splits(path, dataset_config.split_matrix)
-        sizes = [self.plan["train_samples"], max(1, self.plan["valid_samples"]), 1]
-        self.datasets = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, dataset_config).build()
 
     def train_dataloader(self) -> Any:
         """Return the training batches that are left."""
@@ -119,12 +134,13 @@ class GPTDataModule(LightningDataModule):  # type: ignore[misc]
         return self._loader(self.datasets[0], self.plan["train_samples"], self.consumed_samples, schedule)
 
     def val_dataloader(self) -> Any:
-        """Return the validation batches, the same ones every time."""
+        """Return the validation batches of every set, the same ones every time."""
         if self.config.trainer.limit_val_batches == 0:
             return []
         full = self.config.model.global_batch_size
         schedule = BatchSchedule(full, full, 1, 0)
-        return self._loader(self.datasets[1], self.config.trainer.limit_val_batches * full, 0, schedule)
+        num_samples = self.config.trainer.limit_val_batches * full
+        return [self._loader(dataset, num_samples, 0, schedule) for dataset in self.datasets[1:]]
 
     def _loader(self, dataset: Any, num_samples: int, consumed_samples: int, schedule: BatchSchedule) -> Any:
         sampler = GlobalBatchSampler(

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from nemo_sr.training import schema
+from nemo_sr.training import profile_schema, schema
 
 ORIGINS = ("nemo_sr", "Megatron-core")
 """Whose a key is if its docstring ends with one of these in parentheses; it is NeMo 1.x's otherwise."""
@@ -26,6 +26,7 @@ _TYPES = {
     str: "a text",
     list[float]: "numbers in []",
     list[int]: "whole numbers in []",
+    list[str]: "texts in []",
 }
 
 
@@ -87,7 +88,8 @@ def _walk(group: type[Any], prefix: str) -> Iterator[Key]:
 def _read_source() -> dict[str, dict[str, tuple[str, str]]]:
     """Return annotation and docstring, on one line, of every field of every class, as they are written."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
-    for node in ast.parse(inspect.getsource(schema)).body:
+    modules = (schema, profile_schema)
+    for node in (node for module in modules for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             fields = found.setdefault(node.name, {})
             for field, follower in zip(node.body, [*node.body[1:], ast.Pass()], strict=True):

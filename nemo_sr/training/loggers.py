@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_sr.training.config import ConfigError
+from nemo_sr.training.validation_sets import validation_sets
 
 # In a folder: exp_manager moves away the files that it finds beside its own.
 WANDB_ID_FILE = Path("wandb") / "id.txt"
@@ -79,7 +80,7 @@ def start_loggers(trainer: Any, config: DictConfig, *, step: int, rank: int) -> 
             },
         )
     if experiment.create_csv_logger and rank == 0:
-        trainer.loggers = [*trainer.loggers, CSVLogger(folder, step)]
+        trainer.loggers = [*trainer.loggers, CSVLogger(folder, step, validation_sets(config.data))]
 
 
 def _wandb_kwargs(experiment: DictConfig, folder: Path, rank: int) -> dict[str, Any] | None:

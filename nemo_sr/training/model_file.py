@@ -97,7 +97,22 @@ def check_same_model(checkpoint: Path, model: Any) -> None:
         saved, _ = read_description(checkpoint)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    present = asdict(ModelDescription.from_config(model, saved.vocab_size))
+    compare_models(checkpoint, saved, model)
+
+
+def compare_models(checkpoint: Path, saved: ModelDescription, model: Any, vocab_size: int | None = None) -> None:
+    """Check that a description is that of the configured model.
+
+    Args:
+        checkpoint: What is described.
+        saved: The description.
+        model: The ``model`` part of a configuration.
+        vocab_size: Tokens of the run's tokenizer; None: not compared.
+
+    Raises:
+        ConfigError: naming the keys that differ.
+    """
+    present = asdict(ModelDescription.from_config(model, vocab_size or saved.vocab_size))
     different = [key for key, value in asdict(saved).items() if present[key] != value]
     if different:
         changes = ", ".join(f"model.{key} is {getattr(saved, key)} there and {present[key]} here" for key in different)

@@ -28,6 +28,7 @@ from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.skipping import SkippedSteps
 from nemo_sr.training.spikes import LossSpikes
 from nemo_sr.training.startup import say_above_bar
+from nemo_sr.training.validation_sets import validation_sets
 
 Batch = dict[str, torch.Tensor]
 
@@ -56,7 +57,7 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         self.skipped = SkippedSteps(config.trainer.max_skipped_steps)
         self.spikes = LossSpikes()
         self.batch_schedule = BatchSchedule.of(config.model)
-        self._validation_sums = torch.zeros(2)
+        self._validation_sums: dict[int, torch.Tensor] = {}
 
     @property
     def on_cpu(self) -> bool:
@@ -146,15 +147,19 @@ class GPTModule(ModelPT):  # type: ignore[misc]
         if line is not None and self.trainer.is_global_zero:
             say_above_bar(line)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add one global batch to the validation loss."""
-        self._validation_sums = self._validation_sums.to(self.device) + self._run_schedule(batch, forward_only=True)
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Add one global batch to the validation loss of a set."""
+        sums = self._run_schedule(batch, forward_only=True)
+        self._validation_sums[dataloader_idx] = self._validation_sums.get(dataloader_idx, 0) + sums
 
     def on_validation_epoch_end(self, sync_metrics: bool = False) -> None:
-        """Log the loss and the perplexity over all validation batches, micro batches and data-parallel ranks."""
-        loss = self._mean_over_ranks(self._validation_sums)
-        self._validation_sums = torch.zeros(2)
-        self.log_dict({"val_loss": loss, "val_ppl": math.exp(min(loss, 80.0))}, logger=False)
+        """Log the loss and the perplexity of each set over all its batches, micro batches and data-parallel ranks."""
+        endings = ["", *(f"/{name}" for name in validation_sets(self.config.data))]
+        for index, sums in sorted(self._validation_sums.items()):
+            loss = self._mean_over_ranks(sums)
+            metrics = {f"val_loss{endings[index]}": loss, f"val_ppl{endings[index]}": math.exp(min(loss, 80.0))}
+            self.log_dict(metrics, logger=False)
+        self._validation_sums = {}
 
     def _run_schedule(self, batch: Batch, *, forward_only: bool) -> torch.Tensor:
         """Return the sum of the token losses and the number of tokens; both 0 before the last pipeline stage."""

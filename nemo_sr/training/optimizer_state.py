@@ -17,6 +17,7 @@ from nemo_sr.megatron.stock import MASTER, describe_stock_state, load_stock_stat
 from nemo_sr.training.config import ConfigError
 from nemo_sr.training.model_file import holds_weights_alone
 from nemo_sr.training.regimes import find_regime
+from nemo_sr.training.restoring import is_hugging_face, load_hugging_face
 from nemo_sr.words import LR_ADVICE
 
 
@@ -27,15 +28,21 @@ def describe_training(pl_module: Any) -> dict[str, Any]:
 
 
 def load_training(
-    pl_module: Any, checkpoint: Path, others: dict[str, Any], files: Collection[str] | None = None
+    pl_module: Any,
+    checkpoint: Path,
+    others: dict[str, Any],
+    files: Collection[str] | None = None,
+    *,
+    weights_alone: bool = False,
 ) -> dict[str, Any]:
-    """Load model and optimizer into a GPTModule, from a checkpoint of any strategy, or of weights alone.
+    """Load model and optimizer into a GPTModule, from a checkpoint of any strategy, or weights alone.
 
     Args:
         pl_module: The module, its optimizer made.
         checkpoint: The checkpoint.
         others: What else to load from it.
         files: Names of the files that may be read; None: all in the folder.
+        weights_alone: Leave the optimizer as it is; `checkpoint` may be a Hugging Face folder then.
 
     Returns:
         What was loaded.
@@ -43,7 +50,13 @@ def load_training(
     Raises:
         ConfigError: the checkpoint does not fit. Nothing has been loaded then.
     """
-    alone = holds_weights_alone(checkpoint)
+    alone = weights_alone or holds_weights_alone(checkpoint)
+    megatron = pl_module._optimizer.megatron
+    if alone and is_hugging_face(checkpoint):
+        load_hugging_face(pl_module, checkpoint)
+        if _has_stock_optimizer(pl_module):
+            megatron.reload_model_params()
+        return {}
     try:
         if alone:
             masters, wanted = None, {"model": pl_module.chunks[0].module.sharded_state_dict(), **others}
@@ -56,7 +69,6 @@ def load_training(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     pl_module.chunks[0].module.load_state_dict(loaded["model"])
-    megatron = pl_module._optimizer.megatron
     if alone:
         if _has_stock_optimizer(pl_module):
             megatron.reload_model_params()

@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from tqdm import tqdm
 
-from nemo_sr.training.metrics import log_metrics
+from nemo_sr.training.metrics import SETS, log_metrics
 from nemo_sr.training.throughput import Throughput
 
 _LOGGED = ("reduced_train_loss", "lr", "grad_norm", "consumed_samples", "skipped_steps", "loss_spikes")
@@ -81,10 +81,16 @@ class ProgressCallback(Callback):  # type: ignore[misc]
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the validation loss and print it."""
         if trainer.is_global_zero and "val_loss" in trainer.callback_metrics:
-            metrics = {name: float(trainer.callback_metrics[name]) for name in ("val_loss", "val_ppl")}
+            found = trainer.callback_metrics
+            metrics = {name: float(found[name]) for name in found if name.partition("/")[0] in SETS}
             log_metrics(trainer, metrics, trainer.global_step)
             if self._bar is None:
-                line = f"validation loss {metrics['val_loss']:.4f}  perplexity {metrics['val_ppl']:.2f}"
+                line = "  ".join(
+                    f"{name.replace('val_loss', 'validation loss').replace('/', ' ')} {loss:.4f}  "
+                    f"perplexity {metrics[name.replace('val_loss', 'val_ppl')]:.2f}"
+                    for name, loss in metrics.items()
+                    if name.startswith("val_loss")
+                )
                 print(f"step {trainer.global_step}/{trainer.max_steps}  {line}", flush=True)  # noqa: T201
         self._restart_clock()
 

@@ -19,6 +19,7 @@ from nemo_sr.training.config import ConfigError
 from nemo_sr.training.manifest import STATE_FILE, DamagedError, Manifest, find_altered, share_of
 from nemo_sr.training.model_file import MODEL_FILE, check_same_model, holds_weights_alone
 from nemo_sr.training.regimes import REGIMES
+from nemo_sr.training.restoring import KEY, find_weights
 from nemo_sr.training.run_folder import Checkpoint, find_checkpoints, read_whole
 from nemo_sr.training.validate import prefixes
 from nemo_sr.words import LR_ADVICE
@@ -52,6 +53,9 @@ class Start:
     manifest: Manifest | None = None
     """The checkpoint's manifest."""
 
+    takes_weights_alone: bool = False
+    """Whether the optimizer begins anew, whatever the checkpoint has of it."""
+
     skipped_steps: Mapping[str, int] | None = None
     """How many steps were skipped; see :class:`~nemo_sr.training.skipping.SkippedSteps`."""
 
@@ -84,16 +88,18 @@ def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) ->
                 f"{' '.join(passed_over)} Restore one, or move them away to begin anew, or start a new run with "
                 "another exp_manager.name."
             )
+        if config.model.restore_from_path is not None:
+            return _start_from_weights(config, wanted, passed_over, altered)
         if given is None:
             return Start(0, 0, wanted, None, passed_over)
         checkpoint = Path(given)
         if holds_weights_alone(checkpoint):
             check_same_model(checkpoint, config.model)
-            note = f"Starting from the weights of {checkpoint}: everything else begins at its beginning."
+            note = _WEIGHTS_ALONE.format(checkpoint)
             return Start(0, 0, wanted, checkpoint, (*passed_over, note), keeps_random_state=False)
         if not (checkpoint / STATE_FILE).is_file():
             return _start_from_megatron(checkpoint, wanted, config.optim.name, passed_over)
-        manifest: Manifest | None = _read_given(checkpoint, altered)
+        manifest: Manifest | None = _read_given("exp_manager.resume_from_checkpoint", checkpoint, altered)
     else:
         checkpoint, manifest = newest.path, newest.manifest
     if newest is not None and read_state(checkpoint)["optim_name"] != config.optim.name:
@@ -173,15 +179,39 @@ def _describe_incomplete(found: Checkpoint, newest: Checkpoint | None) -> str:
     return f"WARNING: {found.path} is damaged and left alone: {found.reason}.{lost}"
 
 
-def _read_given(checkpoint: Path, altered: Mapping[Path, str] | None) -> Manifest:
+_WEIGHTS_ALONE = "Starting from the weights of {}: everything else begins at its beginning."
+
+
+def _start_from_weights(
+    config: DictConfig, plan: dict[str, Any], passed_over: tuple[str, ...], altered: Mapping[Path, str] | None
+) -> Start:
+    if config.exp_manager.resume_from_checkpoint is not None:
+        raise ConfigError(
+            f"A new run must begin from one thing; {KEY} is {config.model.restore_from_path} and "
+            f"exp_manager.resume_from_checkpoint {config.exp_manager.resume_from_checkpoint}. Give the former to begin "
+            "with weights alone, or the latter to go on with optimizer, schedule and data."
+        )
+    folder = find_weights(Path(config.model.restore_from_path), config.model)
+    return Start(
+        0,
+        0,
+        plan,
+        folder,
+        (*passed_over, _WEIGHTS_ALONE.format(folder)),
+        keeps_random_state=False,
+        manifest=_read_given(KEY, folder, altered) if (folder / STATE_FILE).is_file() else None,
+        takes_weights_alone=True,
+    )
+
+
+def _read_given(key: str, checkpoint: Path, altered: Mapping[Path, str] | None) -> Manifest:
     try:
         if altered and checkpoint in altered:
             raise DamagedError(altered[checkpoint])
         return read_whole(checkpoint)
     except DamagedError as error:
         raise ConfigError(
-            f"exp_manager.resume_from_checkpoint must be a complete checkpoint; {checkpoint} is damaged: {error}. "
-            "Restore it, or give another."
+            f"{key} must be a complete checkpoint; {checkpoint} is damaged: {error}. Restore it, or give another."
         ) from None
 
 

@@ -15,6 +15,8 @@ from typing import Any, Optional
 
 from omegaconf import MISSING
 
+from nemo_sr.training.profile_schema import NsysProfileConfig, TorchProfileConfig
+
 # OmegaConf reads these annotations at run time, and reads Optional[X] on every Python; "X | None" only from 3.10 on
 # with some of its versions.
 # ruff: noqa: UP045
@@ -167,46 +169,6 @@ class ExpManagerConfig:
 
 
 @dataclass
-class NsysProfileConfig:
-    """Which steps NVIDIA's Nsight Systems records.
-
-    The command is to be started by `nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop`.
-    """
-
-    enabled: bool = False
-    """Record, and name the parts of a step (NVTX ranges)."""
-
-    start_step: Steps = 10
-    """First step; steps of a start are counted from 0 here, as NeMo does."""
-
-    end_step: Steps = 10
-    """Last step."""
-
-    ranks: list[int] = field(default_factory=lambda: [0])
-    """Ranks that record."""
-
-    gen_shape: bool = False
-    """Record the shapes of tensors too."""
-
-
-@dataclass
-class TorchProfileConfig:
-    """Of which steps torch's profiler writes a trace into the run's folder."""
-
-    enabled: bool = False
-    """Write traces. (nemo_sr)"""
-
-    start_step: Steps = 10
-    """First step; the run's first step is 1. (nemo_sr)"""
-
-    end_step: Steps = 12
-    """Last step. (nemo_sr)"""
-
-    ranks: list[int] = field(default_factory=lambda: [0])
-    """Ranks that write one each. (nemo_sr)"""
-
-
-@dataclass
 class TokenizerConfig:
     """GPT-2's byte-level BPE."""
 
@@ -295,6 +257,10 @@ class ModelConfig:
 
     transformer_engine: Optional[bool] = None
     """Use Transformer Engine's layers. null: on a GPU where it is installed."""
+
+    restore_from_path: Optional[str] = None
+    """Weights that the run begins with: a checkpoint, a run's folder (its newest), or a Hugging Face folder. Optimizer,
+    schedule and data begin at their beginning. A run with checkpoints of its own goes on from those. null: random."""
 
     seed: int = 1234
     """Seed of the weights, of dropout and of the data order."""
@@ -386,6 +352,11 @@ class DataConfig:
 
     splits_string: str = "980,20,0"
     """Shares of training, validation and test."""
+
+    validation_sets: Optional[list[str]] = None
+    """More sets to validate on, names and paths in turn: [wiki, /data/wiki, code, /data/code]. All documents of a set
+    serve, limit_val_batches of them each time; its loss is val_loss/NAME. val_loss itself, of the documents that
+    splits_string leaves for validation, picks the checkpoints to keep. null: none. (nemo_sr)"""
 
     index_mapping_dir: Optional[str] = None
     """Where sample orders are cached. null: index_cache beside the data."""

@@ -23,6 +23,7 @@ from nemo_sr.training.config import ConfigError
 from nemo_sr.training.loggers import check_loggers
 from nemo_sr.training.regimes import find_regime
 from nemo_sr.training.tokenizer import GPT2BPETokenizer
+from nemo_sr.training.validation_sets import validation_sets
 from nemo_sr.training.values import check_values
 
 DEVICES = "GPUs that torch sees"
@@ -201,19 +202,17 @@ def check_data(data: DictConfig, model: DictConfig) -> None:
     Raises:
         ConfigError: naming the first file that is not as it should be.
     """
-    paths, _ = prefixes(data.data_prefix)
-    try:
-        for path in paths:
-            check_prefix(path)
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigError(f"data.data_prefix: {error}") from None
+    keys = dict.fromkeys(prefixes(data.data_prefix)[0], "data.data_prefix")
+    keys.update(dict.fromkeys(validation_sets(data).values(), "data.validation_sets"))
+    for path, key in keys.items():
+        _check_prefix(key, path)
     files = tokenizer_files(data, model)
     tokenizer = GPT2BPETokenizer(**files)
-    for prefix in prefixes(data.data_prefix)[0]:
+    for prefix, key in keys.items():
         made_with = read_fingerprint(Path(prefix).parent)
         if made_with is not None and made_with != tokenizer.vocabulary.fingerprint:
             raise ConfigError(
-                f"data.data_prefix: {prefix} must be tokenized with the vocabulary of the run, {files['vocab_file']}; "
+                f"{key}: {prefix} must be tokenized with the vocabulary of the run, {files['vocab_file']}; "
                 f"{Path(prefix).parent / REPORT_NAME} says that it was another. Give model.tokenizer.vocab_file and "
                 "merge_file of the data, or make the data anew."
             )
@@ -239,6 +238,13 @@ def prefixes(data_prefix: Any) -> tuple[list[str], list[float] | None]:
             "Write for example data.data_prefix=[0.3,/data/a,0.7,/data/b]."
         )
     return [str(path) for path in paths], [float(weight) for weight in weights]
+
+
+def _check_prefix(key: str, path: str) -> None:
+    try:
+        check_prefix(path)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def tokenizer_files(data: DictConfig, model: DictConfig) -> dict[str, Path]:

@@ -49,6 +49,10 @@ def _one_of(*choices: str) -> Rule:
     return (f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"[\w.-]+", text, re.ASCII) is not None
+
+
 def parse_time(text: str) -> int:
     """Return the seconds of DD:HH:MM:SS; 0 for any other text."""
     numbers = re.fullmatch(r"(\d+):([01]\d|2[0-3]):([0-5]\d):([0-5]\d)", text)
@@ -126,6 +130,7 @@ RULES: dict[str, Rule] = {
     "model.torch_profile.start_step": _AT_LEAST_1,
     "model.torch_profile.end_step": _AT_LEAST_1,
     "model.torch_profile.ranks": _RANKS,
+    "model.restore_from_path": _NOT_EMPTY,
     # NumPy's generators, which order the data, take 32 bits.
     "model.seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 1 << 32),
     "model.tokenizer.vocab_file": _NOT_EMPTY,
@@ -152,6 +157,10 @@ RULES: dict[str, Rule] = {
     "data.splits_string": (
         "up to three shares, at least 0 each and not all 0, like 980,20,0",
         _are_shares,
+    ),
+    "data.validation_sets": (
+        "names (of letters, digits, '_', '.' and '-', each once) and paths in turn",
+        lambda value: len(set(value[0::2])) * 2 == len(value) and all(map(_is_name, value[0::2])),
     ),
     "data.index_mapping_dir": _NOT_EMPTY,
     "data.num_workers": _AT_LEAST_0,

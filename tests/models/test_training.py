@@ -55,6 +55,10 @@ def runs(tmp_path_factory):
         ]
         for name, words in layouts.items()
     }
+    for name in layouts:
+        words = [word for word in jobs[name] if not word.startswith("exp_manager.")]
+        run = f"exp_manager.explicit_log_dir={folder / f'{name} restored'}"
+        jobs[f"{name} restored"] = [*words, run, f"model.restore_from_path={folder / 'hf'}"]
     (folder / "jobs.json").write_text(json.dumps({name: (free_port(), words) for name, words in jobs.items()}))
     done = run_python(TRAINING / "worker.py", str(folder / "jobs.json"), str(folder / "results.json"), torchrun=2)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -88,7 +92,14 @@ def test_an_import_is_trained_by_every_strategy(runs):
     _, results, _, _ = runs
     for name, result in results.items():
         assert result["losses"][str(STEPS)] < result["losses"]["1"] - 0.5
-        assert result["optimizer_class"] == ("AdamW" if name == "masters" else "AdamWSR")
+        assert result["optimizer_class"] == ("AdamW" if name.startswith("masters") else "AdamWSR")
+
+
+@pytest.mark.parametrize("name", ["DP2", "TP2", "masters"])
+def test_a_hugging_face_folder_needs_no_import(runs, name):
+    _, results, _, _ = runs
+    assert results[f"{name} restored"]["losses"] == results[name]["losses"]
+    assert results[f"{name} restored"]["weights"] == results[name]["weights"]
 
 
 @pytest.mark.parametrize("name", ["TP2", "masters"])

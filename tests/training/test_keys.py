@@ -81,6 +81,7 @@ WRONG = {  # a value of another type, on the command line, and one that is out o
     "model.activations_checkpoint_method": ("[block]", "balanced"),
     "model.activations_checkpoint_num_layers": ("all", 0),
     "model.transformer_engine": ("auto", True),
+    "model.restore_from_path": ("[a]", "/nowhere"),
     "model.seed": ("null", 1 << 32),
     "model.nsys_profile.enabled": ("maybe", True),
     "model.nsys_profile.start_step": ("null", -1),
@@ -111,6 +112,7 @@ WRONG = {  # a value of another type, on the command line, and one that is out o
     "optim.sched.min_lr": ("null", -1e-5),
     "data.data_prefix": ("5", "/nowhere/data"),
     "data.splits_string": ("[1]", "980;20"),
+    "data.validation_sets": ("wiki", ["wiki"]),
     "data.index_mapping_dir": ("[a]", __file__),
     "data.num_workers": ("null", -1),
     "data.eod_mask_loss": ("maybe", NO_RANGE),
@@ -145,7 +147,8 @@ def test_a_value_of_another_type_is_refused(name, valid):
     with pytest.raises(ConfigError) as refused:
         check_config(compose_config([*valid[0], f"{name}={given}"]))
     message = str(refused.value)
-    kinds = {"optim.betas": "of type float", "model.rampup_batch_size": "of type int"}
+    lists = {"optim.betas": "float", "model.rampup_batch_size": "int", "data.validation_sets": "str"}
+    kinds = {name: f"of type {kind}" for name, kind in lists.items()}
     shown = "null" if given == "null" else kinds.get(name, f"'?{re.escape(given)}'?")
     if given.startswith("["):
         shown = rf"'\['{given[1:-1]}'\]'|'{re.escape(given)}'"

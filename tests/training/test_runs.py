@@ -127,10 +127,17 @@ def test_a_run_that_goes_over_to_stochastic_rounding_gets_the_advice_on_its_rate
 def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_prefix, tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     saved = stopped / "checkpoints" / checkpoint_name(_terminate_at_step_5(toy_prefix, stopped))
+    named = f"data.validation_sets=[same,{toy_prefix}]"  # from the resumption on, in the second
     runs = {
-        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT, *LOGGERS, *PROFILED],
+        "whole": [*overrides(toy_prefix, whole, max_steps=100), *DROPOUT, *LOGGERS, *PROFILED, named],
         # NeMo's older spelling picks the same strategy.
-        "second": [*overrides(toy_prefix, stopped, max_steps=100), *DROPOUT, *WATCHED, "+model.optim.name=adamw_sr"],
+        "second": [
+            *overrides(toy_prefix, stopped, max_steps=100),
+            *DROPOUT,
+            *WATCHED,
+            "+model.optim.name=adamw_sr",
+            named,
+        ],
     }
     done = {name: pretrain(*words) for name, words in runs.items()}
     for name, result in done.items():
@@ -146,6 +153,8 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
         r"TFLOP/s \S+  mem \d+ MiB  eta 0:00:00"
     )
     assert [match for match in lines if re.fullmatch(line, match)]
+    validated = r"step 50/100  validation loss \S+  perplexity \S+  validation loss same \S+  perplexity \S+"
+    assert [match for match in lines if re.fullmatch(validated, match)]
     for folder in (whole, stopped):
         assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
         assert OmegaConf.load(folder / "config.yaml").trainer.max_steps == 100
@@ -197,16 +206,16 @@ def _terminate_at_step_5(toy_prefix, run: Path) -> int:
 def _check_logs(whole: Path, stopped: Path) -> None:
     board, table = read_tensorboard(whole), read_csv(whole)
     assert board == table == read_wandb(whole)
-    assert set(board) - set(METRICS) == set()
+    assert set(board) - set(METRICS) == {"val_loss/same", "val_ppl/same"}
     for folder in (whole, stopped):
         logged = read_tensorboard(folder)
         assert logged == read_csv(folder)
         assert {name: list(points) for name, points in logged.items()} == {
             **{name: list(range(5, 101, 5)) for name in AT_INTERVALS},
-            **{name: [50, 100] for name in ("val_loss", "val_ppl")},
+            **{name: [50, 100] for name in ("val_loss", "val_ppl", "val_loss/same", "val_ppl/same")},
             **{name: list(range(10, 101, 10)) for name in IN_TELEMETRY},
         }
-    same = ["reduced_train_loss", "lr", "grad_norm", "val_loss", "loss_spikes", "consumed_samples", *IN_TELEMETRY]
+    same = ["reduced_train_loss", "lr", "grad_norm", "val_loss", "val_loss/same", "loss_spikes", *IN_TELEMETRY]
     same.remove("sr/exp_avg_sq_shortfall")  # it begins anew
     for name in same:
         assert read_csv(stopped)[name] == table[name], name
@@ -256,6 +265,8 @@ def results(toy_prefix, tmp_path_factory):
     for name, seed in (("same", 1234), ("other", 7)):
         words = [*overrides(toy_prefix, folder / f"{name}_seed", max_steps=10), *DROPOUT, *DECOUPLED]
         jobs[f"{name} seed"] = [*words, "optim.name=adamw_sr", "optim.weight_decay=0.125", f"model.seed={seed}"]
+    newest = f"model.restore_from_path={folder / 'adamw_sr_a'}"
+    jobs["restored"] = [*overrides(toy_prefix, folder / "restored", max_steps=10), *DROPOUT, *DECOUPLED, newest]
     timed = overrides(toy_prefix, folder / "timed", max_steps=1000)
     jobs["timed"] = [*timed, "trainer.max_time='00:00:00:01'"]
     # The last one: it leaves its process groups behind.
@@ -325,6 +336,14 @@ def test_a_run_saves_and_stops_after_its_time(results):
     assert 1 <= steps < 1000
     folder = Path(dict(word.split("=", 1) for word in results["timed"]["words"])["exp_manager.explicit_log_dir"])
     assert [path.name for path in (folder / "checkpoints").iterdir()] == [checkpoint_name(steps)]
+
+
+def test_a_run_begins_with_the_weights_of_another_and_nothing_else(results):
+    source, restored = results["adamw_sr whole"], results["restored"]
+    assert restored["sources"]["weights"] == source["weights"].split()[0]
+    assert {**restored["sources"], "weights": ""} == {**source["sources"], "weights": ""}
+    assert restored["learning_rates"] == source["learning_rates"]
+    assert restored["losses"]["1"] < source["losses"]["1"] - 0.1
 
 
 def test_the_seed_alone_decides_everything(results):
