@@ -315,7 +315,7 @@ def check_profiles(config: DictConfig) -> None:
             )
     if config.model.nsys_profile.enabled and config.trainer.accelerator != "gpu":
         raise ConfigError(
-            "model.nsys_profile.enabled=true needs trainer.accelerator=gpu; it is "
+            "model.nsys_profile.enabled must be false without trainer.accelerator=gpu; it is true and the accelerator "
             f"{config.trainer.accelerator}. Set model.torch_profile.enabled=true in its place."
         )
 
