@@ -53,14 +53,14 @@ class Start:
     manifest: Manifest | None = None
     """The checkpoint's manifest."""
 
-    takes_weights_alone: bool = False
-    """Whether the optimizer begins anew, whatever the checkpoint has of it."""
-
     skipped_steps: Mapping[str, int] | None = None
     """How many steps were skipped; see :class:`~nemo_sr.training.skipping.SkippedSteps`."""
 
     loss_spikes: Mapping[str, Any] | None = None
     """What is known of the loss; see :class:`~nemo_sr.training.spikes.LossSpikes`."""
+
+    takes_weights_alone: bool = False
+    """Whether the optimizer begins anew, whatever the checkpoint has of it."""
 
 
 def find_start(config: DictConfig, altered: Mapping[Path, str] | None = None) -> Start:
