@@ -9,7 +9,7 @@ A mark is an HTML comment on a line of its own before a block:
     <!-- needs a cluster --> whatever it is that it needs: it is not run, but scripts, options and keys are checked
     <!-- message -->         an error that the code raises (tests/test_troubleshooting.py)
     <!-- prints -->          what the blocks that are run print; a line "..." stands for any lines
-    <!-- prints slow -->     the same of those that `make test-slow` runs
+    <!-- prints slow -->     an excerpt of what those print that `make test-slow` runs
 """
 
 import re
@@ -83,30 +83,42 @@ def read_all_blocks():
     return [block for document in DOCUMENTS for block in read_blocks(document)]
 
 
-def explain_difference(printed, shown):
+def explain_difference(printed, shown, *, is_excerpt=False):
     """Return where what was printed differs from what a document shows, or None.
 
     Numbers with a decimal point and percentages may differ by a tenth: a processor's matrix products round in an
     order of its own. Times and memory are compared in nothing but their unit; whatever else, bits among it, as it is.
+
+    Args:
+        printed: What was printed.
+        shown: What a document shows; a line "..." stands for any lines.
+        is_excerpt: Let any lines be left out everywhere.
     """
-    pattern, numbers = "", []
-    for line in shown.rstrip().splitlines():
+    rest, may_skip = printed.splitlines(), is_excerpt
+    for line in shown.splitlines():
         if line == "...":
-            pattern += r"(?:.*\n)*?"
+            may_skip = True
             continue
-        at = 0
-        for found in _VARYING.finditer(line):
-            pattern += re.escape(line[at : found.start()])
-            if found["number"]:
-                numbers.append(float(found["number"]))
-                pattern += r"(\d[\d.e+-]*)"
-            else:
-                pattern += r"[^\n]+?"
-            at = found.end()
-        pattern += re.escape(line[at:]) + r"\n"
-    found = re.fullmatch(pattern, printed.rstrip() + "\n")
-    if found is None:
-        return f"printed:\n{printed}\nshown:\n{shown}"
-    pairs = zip(map(float, found.groups()), numbers, strict=True)
-    far = [pair for pair in pairs if abs(pair[0] - pair[1]) > 0.1 * abs(pair[1])]
-    return f"printed and shown: {far}" if far else None
+        candidates = rest if may_skip else rest[:1]
+        agreeing = [i for i, candidate in enumerate(candidates) if agree(candidate, line)]
+        if not agreeing:
+            return f"shown, and not printed where it should be: {line}\nprinted: {candidates}"
+        del rest[: agreeing[0] + 1]
+        may_skip = is_excerpt
+    return f"printed, and not shown: {rest}" if rest and not may_skip else None
+
+
+def agree(printed, shown):
+    """Tell whether two lines agree but for what may differ."""
+    pattern, numbers, at = "", [], 0
+    for found in _VARYING.finditer(shown):
+        pattern += re.escape(shown[at : found.start()])
+        if found["number"]:
+            numbers.append(float(found["number"]))
+            pattern += r"(\d[\d.e+-]*)"
+        else:
+            pattern += ".+?"
+        at = found.end()
+    found = re.fullmatch(pattern + re.escape(shown[at:]), printed)
+    pairs = zip(map(float, found.groups()), numbers, strict=True) if found else []
+    return found is not None and all(abs(a - b) <= 0.1 * abs(b) for a, b in pairs)

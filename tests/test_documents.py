@@ -135,7 +135,7 @@ def documents_with(mark):
 def check_output(document, kind, folder):
     printed = run_blocks(document, f"run{kind}", folder)
     shown = "".join(block.text for block in read_blocks(document) if block.mark == f"prints{kind}")
-    assert not shown or explain_difference(printed, shown) is None
+    assert not shown or explain_difference(printed, shown, is_excerpt=bool(kind)) is None
 
 
 @pytest.mark.parametrize("document", documents_with("run"))
@@ -161,7 +161,10 @@ def test_what_takes_minutes_prints_what_is_shown(document, checkout):
     ],
 )
 def test_output_is_compared_but_for_times_and_the_last_digits(printed, agrees):
-    assert (explain_difference(printed, "a\nstep 1  loss 2.00  99 s\n...\nend\n") is None) is agrees
+    shown = "a\nstep 1  loss 2.00  99 s\n...\nend\n"
+    assert (explain_difference(printed, shown) is None) is agrees
+    assert (explain_difference(f"make\n{printed}\nmore", shown, is_excerpt=True) is None) is agrees
+    assert explain_difference(f"make\n{printed}", shown) is not None
 
 
 def test_the_drop_in_example_takes_its_steps():
