@@ -2,20 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on two real processes over gloo: the command line, resuming to the bit, layouts, strategies."""
 
-import gzip
-import json
 import re
 import signal
 from pathlib import Path
 
 import pytest
 import torch
-from logs import read_csv, read_tensorboard, read_wandb
 from omegaconf import OmegaConf
 from planned_bytes import check_planned_bytes
+from run_logs import check_logs, check_trace
 from toy import overrides, pretrain, read_tensors, run_jobs, start_pretrain
 
-from nemo_sr.training.metrics import METRICS
 from nemo_sr.training.run_folder import checkpoint_name
 from nemo_sr.words import LR_ADVICE
 
@@ -34,19 +31,6 @@ STRATEGIES = {
     "adamw_fp32": (FP32, FP32, FP32, [], FP32),
 }
 CHANGES = [("adamw", "adamw_sr"), ("adamw_sr", "adamw"), ("adamw_sr", "adamw_fp32"), ("adamw_fp32", "adamw_sr")]
-AT_INTERVALS = (
-    "reduced_train_loss",
-    "lr",
-    "grad_norm",
-    "consumed_samples",
-    "skipped_steps",
-    "loss_spikes",
-    "train_step_timing in s",
-    "tokens_per_sec",
-    "tflops_per_sec_per_gpu",
-    "peak_memory_mib",
-)
-IN_TELEMETRY = [name for name in METRICS if name.startswith("sr/") and not name.endswith(("/output", "/other"))]
 WATCHED = ["exp_manager.create_csv_logger=true", "trainer.telemetry_every_n_steps=10"]
 PROFILED = [f"model.torch_profile.{word}" for word in ("enabled=true", "start_step=3", "end_step=4", "ranks=[1]")]
 LOGGERS = [
@@ -167,8 +151,8 @@ def test_a_terminated_run_resumes_to_the_bit_and_a_finished_one_says_so(toy_pref
     # The comparison can fail: before the resumption everything but the padding was different.
     before = read_tensors(saved)
     assert any(not torch.equal(expected[name], before[name]) for name in expected)
-    _check_logs(whole, stopped)
-    _check_trace(whole)
+    check_logs(whole, stopped)
+    check_trace(whole)
     said = [line for line in lines if line.startswith("  rounding         ")]
     assert len(said) == 4
     assert "The rounding is unbiased within noise" in said[1]
@@ -201,31 +185,6 @@ def _terminate_at_step_5(toy_prefix, run: Path) -> int:
     assert len(stops) == 1, "".join(lines)
     assert [path.name for path in (run / "checkpoints").iterdir()] == [checkpoint_name(int(stops[0]))]
     return int(stops[0])
-
-
-def _check_logs(whole: Path, stopped: Path) -> None:
-    board, table = read_tensorboard(whole), read_csv(whole)
-    assert board == table == read_wandb(whole)
-    assert set(board) - set(METRICS) == {"val_loss/same", "val_ppl/same"}
-    for folder in (whole, stopped):
-        logged = read_tensorboard(folder)
-        assert logged == read_csv(folder)
-        assert {name: list(points) for name, points in logged.items()} == {
-            **{name: list(range(5, 101, 5)) for name in AT_INTERVALS},
-            **{name: [50, 100] for name in ("val_loss", "val_ppl", "val_loss/same", "val_ppl/same")},
-            **{name: list(range(10, 101, 10)) for name in IN_TELEMETRY},
-        }
-    same = ["reduced_train_loss", "lr", "grad_norm", "val_loss", "val_loss/same", "loss_spikes", *IN_TELEMETRY]
-    same.remove("sr/exp_avg_sq_shortfall")  # it begins anew
-    for name in same:
-        assert read_csv(stopped)[name] == table[name], name
-
-
-def _check_trace(folder: Path) -> None:
-    (path,) = (folder / "profile").iterdir()
-    assert path.name == "steps_3-4_rank_1.json.gz"
-    names = [event["name"] for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
-    assert [names.count(name) for name in ("forward and backward", "optimizer")] == [2, 2]
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,17 @@ import pytest
 from stored import store
 from toy import ROOT, environment, overrides
 
+from nemo_sr.models.description import ModelDescription
 from nemo_sr.training.batch import BatchSchedule
 from nemo_sr.training.config import ConfigError, compose_config
 from nemo_sr.training.datamodule import GlobalBatchSampler
 from nemo_sr.training.launch import Launch, check_launch, detect_launch, exit_with
 from nemo_sr.training.manifest import MANIFEST_FILE, find_altered, read_manifest, share_of
+from nemo_sr.training.model_file import describe_model
 from nemo_sr.training.resume import (
     STATE_FORMAT,
     checkpoint_folder,
+    describe_change,
     find_start,
     find_unaltered_start,
     plan_data,
@@ -178,6 +181,7 @@ def test_fewer_steps_keep_the_saved_order_and_say_so(run):
         ("trainer", "limit_val_batches", 3, "asked for 32 .* needs 48"),
         ("data", "splits_string", "90,10,0", "depends on data.splits_string"),
         ("model", "seed", 1, "depends on model.seed"),
+        ("model", "rampup_batch_size", [8, 8, 9], r"depends on model.rampup_batch_size; .* has None, .* \[8, 8, 9\]\."),
         ("model", "global_batch_size", 8, "depends on model.global_batch_size; the checkpoint has 16, .* 8"),
         ("optim", "name", "adamw", "must keep its optim.name"),
     ],
@@ -233,6 +237,38 @@ def test_a_new_run_goes_on_from_another_runs_checkpoint(run, tmp_path, new, advi
     own = save(15)
     config.optim.name = "adamw_sr"
     assert find_start(config).checkpoint == own  # its own, once it has one
+
+
+def test_only_who_leaves_stochastic_rounding_is_told_to_lower_the_rate():
+    for saved, present, is_told in (
+        ("adamw_sr", "adamw", True),
+        ("adamw_sr", "adamw_fp32", True),
+        ("adamw_bf16", "adamw", False),
+        ("adamw_bf16", "adamw_fp32", False),
+    ):
+        (note,) = describe_change(saved, present)
+        assert note.startswith(f"From {saved} to {present}: ")
+        assert note.endswith("lower optim.lr.") == is_told
+
+
+def test_a_new_run_begins_with_weights_alone_where_it_is_told_to(run, tmp_path):
+    config, save = run
+    source = save(10)
+    config.exp_manager.explicit_log_dir = str(tmp_path / "new")
+    config.model.restore_from_path = str(tmp_path)
+    with pytest.raises(ConfigError, match=r"^model\.restore_from_path must be a checkpoint with run_state\.json"):
+        find_start(config)
+    config.model.restore_from_path = str(source)
+    with pytest.raises(ConfigError, match="must say which model it holds"):  # one of before they did
+        find_start(config)
+    state = json.loads((source / "run_state.json").read_text())
+    description = ModelDescription.from_config(config.model, 512)
+    (source / "run_state.json").write_text(json.dumps({**state, **describe_model(description, {})}))
+    with pytest.raises(ConfigError, match=r"^model\.restore_from_path must be a complete checkpoint; "):
+        find_start(config)
+    config.exp_manager.resume_from_checkpoint = str(source)
+    with pytest.raises(ConfigError, match="must begin from one thing"):
+        find_start(config)
 
 
 def test_a_new_run_starts_from_a_checkpoint_of_megatrons(run, tmp_path):
