@@ -44,7 +44,7 @@ def comparison_figures(comparisons: Sequence[Comparison]) -> list[Figure]:
         ),
         Figure(
             "robustness",
-            "Final validation loss over the highest learning rate, mean over seeds; a line ends where runs diverge.",
+            "Final validation loss of the first seed over the highest learning rate; what diverged is left out.",
             lambda figure: _each(figure, comparisons, _draw_robustness),
             size,
         ),
@@ -93,7 +93,7 @@ def _draw_curves(axes: Any, one: Comparison) -> None:
 
 def _draw_robustness(axes: Any, one: Comparison) -> None:
     for name in one.strategies:
-        losses = {lr: one.loss(name, lr).mean for lr in one.rates if one.losses(name, lr)}
+        losses = {lr: loss for lr, loss in sorted(one.first_losses(name).items()) if loss is not None}
         axes.plot(list(losses), list(losses.values()), label=LABELS[name], ms=3.5, **_STYLES[name])
     _rate_axis(axes, one)
     axes.set_ylabel("final validation loss (nats per token)")
