@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
+from nemo_sr.experiments.strategies import headline
 from nemo_sr.experiments.strategies.analysis import compare
 from nemo_sr.experiments.strategies.command import main
 from nemo_sr.experiments.strategies.report import build_report, speed_table
 from nemo_sr.experiments.strategies.results import Result, read_result
+from nemo_sr.experiments.strategies.sweep import STRATEGIES
 from nemo_sr.plotting import Curve
 
 RATES = (1e-4, 1e-3, 1e-2)
@@ -122,6 +124,20 @@ def test_a_point_of_a_sweep_is_a_folder_and_words(capsys):
     assert main(["--point", "999", "strategies_350m"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["--point", "0", "nothing"]) == 2
+
+
+def test_the_readmes_table_is_that_of_the_kept_csv(tmp_path):
+    text = headline.README.read_text(encoding="utf-8")
+    assert headline.BEGIN + headline.headline(headline.KEPT) + headline.END in text
+    rows = list(csv.DictReader(headline.KEPT.open(encoding="utf-8")))
+    assert {row["strategy"] for row in rows} == set(STRATEGIES)
+    other = tmp_path / "README.md"
+    other.write_text("before\n" + headline.BEGIN + "old\n" + headline.END + "after\n", encoding="utf-8")
+    headline.write_headline(other, "new\n")
+    assert other.read_text(encoding="utf-8") == "before\n" + headline.BEGIN + "new\n" + headline.END + "after\n"
+    other.write_text("no marks\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="must have the lines"):
+        headline.write_headline(other, "new\n")
 
 
 @pytest.mark.slow
