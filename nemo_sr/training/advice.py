@@ -89,7 +89,7 @@ def _on_learning_rate(observed: Observed, noise: float) -> str:
             f"{does}, and the loss had no spike: the learning rate may be raised, up to 4 times that of a "
             "mixed-precision run. Twice it at a time, and judge by the validation loss (optim.sr_lr_scale)."
         )
-    return f"{does}: less than {NOISY:g}, so a higher learning rate has little to gain from it."
+    return f"{does}: less than {NOISY:g}, so rounding asks for no higher learning rate."
 
 
 def _on_second_moment(observed: Observed) -> list[str]:
