@@ -159,7 +159,7 @@ def test_a_run_among_others_in_one_process_is_the_run_of_its_own_command(tmp_pat
     (own,) = (one for one in among if one.strategy == "adamw_sr")
     alone = read_result(tmp_path / "own", "sample")
     assert own.validation.values.tolist() == alone.validation.values.tolist()
-    assert own.bytes["weights"] == 2 * own.num_parameters
+    assert own.bytes["weights"] / own.num_parameters == pytest.approx(2, rel=0.01)  # the buffer is padded
     times = [(folder / "outcome.json").stat().st_mtime_ns]
     trainings.train(trainings.first((1e-3,)), workers=1)  # nothing is left to train
     assert (folder / "outcome.json").stat().st_mtime_ns == times[0]
