@@ -48,7 +48,7 @@ def observe(*, shortfall=0.05, stochastic=True, exp_avg_sq="stochastic", trouble
         ({"error_from_zero": -20.5}, 1, "The rounding is biased: +0.5 standard errors along the update, -5.1 away"),
         ({"error_along_update": -20.5, "stochastic": False}, 1, "biased, as rounding to nearest is: -5.1"),
         ({}, 2, "2 times its update, and the loss had no spike: the learning rate may be raised"),
-        ({"squared_errors": 0.24}, 2, "0.49 times its update: less than 0.5, so a higher learning rate has little"),
+        ({"squared_errors": 0.24}, 2, "0.49 times its update: less than 0.5, so rounding asks for no higher"),
         ({"troubles": 2}, 2, "2 loss spikes or skipped steps: do not raise"),
         ({}, 3, "5.0% below the exact one: keep optim.exp_avg_sq_rounding=stochastic."),
         ({"exp_avg_sq": "nearest"}, 3, "set optim.exp_avg_sq_rounding=stochastic."),
