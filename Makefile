@@ -62,12 +62,12 @@ format: $(READY)  ## Rewrite the code in the house format.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-constraints:  ## Resolve constraints.txt anew, for every supported Python.
+constraints:  ## Resolve constraints.txt anew, for every supported Python; what is pinned stays where it can (UPGRADE=--upgrade: nothing does).
 	$(PYTHON) -m pip install --quiet uv
-	@echo '# Versions that nemo_sr is tested with, for every Python from 3.10 on. Made by `make constraints`; do not edit.' > constraints.new
 	printf 'torch==2.13.0\nnemo_toolkit[core]==3.0.0\nmegatron-core==0.16.1\nlightning==2.4.0\n' | \
-	  $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-header --no-annotate setup.py - >> constraints.new
-	mv constraints.new constraints.txt
+	  $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-header --no-annotate $(UPGRADE) \
+	    --output-file constraints.txt setup.py -
+	sed -i '1i # Versions that nemo_sr is tested with, for every Python from 3.10 on. Made by `make constraints`; do not edit.' constraints.txt
 
 clean:  ## Remove what make created (.venv, data, runs, reports, site, caches).
 	rm -rf $(VENV) .venvs data runs reports site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -92,7 +92,8 @@ def read_options(config: Any, environment: Mapping[str, str] | None = None) -> S
         found[name] = default if given is None else read(given)
         if given is not None and found[name] is None:
             raise ValueError(f"{source} must be {allowed}; got {given!r}. Correct it, or leave it unset for {default}.")
-        sources.append(f"{name}={found[name]} ({'default' if given is None else source})")
+        value = "the DDP buffers'" if found[name] is None else found[name]
+        sources.append(f"{name}={value} ({'default' if given is None else source})")
     return SROptions(**found, sources=tuple(sources))
 
 

@@ -27,7 +27,7 @@ Tells before a job is queued what it needs in bytes per rank and whether that fi
 layouts fit. Nothing runs on a GPU: each rank's real Megatron model is built and run on torch's meta device.
 
   plan.py --config-name=gpt_neo_6.7b --gpus 64 --gpu-memory 80
-  plan.py --config-name=gpt_neo_1.3b --gpus 8 --gpu-memory 40 optim.name=adamw model.micro_batch_size=8 --json
+  plan.py --config-name=gpt_neo_1.3b --gpus 8 --gpu-memory 40 optim.name=adamw model.micro_batch_size=4 --json
 
 Every other word is as for pretrain_gpt.py. Exit status: 0 if the configured layout fits, 1 if not, 2 for a command line
 that cannot be planned.
