@@ -311,7 +311,7 @@ def test_multirun_is_refused():
 
 def test_data_of_another_vocabulary_are_refused(toy_prefix, tmp_path):
     folder = shutil.copytree(toy_prefix.parent, tmp_path / "data")
-    data = OmegaConf.create({"data_prefix": str(folder / toy_prefix.name)})
+    data = OmegaConf.create({"data_prefix": str(folder / toy_prefix.name), "validation_sets": None})
     model = OmegaConf.create({"tokenizer": {"vocab_file": None, "merge_file": None}})
     vocabulary = Vocabulary.read(folder / "gpt2-vocab.json", folder / "gpt2-merges.txt")
     check_data(data, model)  # nothing says what made them

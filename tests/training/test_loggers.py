@@ -58,7 +58,7 @@ def test_the_page_has_every_metric():
             "end_step must be at least .* 4 and 5",
         ),
         (["model.torch_profile.ranks=[0,2]"], r"ranks of the run, 0 to 1; they are \[0, 2\]"),
-        (["model.nsys_profile.enabled=true"], "needs trainer.accelerator=gpu; it is cpu"),
+        (["model.nsys_profile.enabled=true"], "must be false without trainer.accelerator=gpu"),
         (["model.torch_profile.enabled=false", "model.torch_profile.ranks=[7]"], None),
     ],
 )
