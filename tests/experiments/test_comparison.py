@@ -65,6 +65,14 @@ def test_claims_hold_where_the_runs_say_so_and_not_elsewhere():
     assert not verdicts(runs(sr_over_fp32=0.3))["SR at its best LR is within noise of adamw_fp32 at its own"]
 
 
+def test_claims_are_made_of_the_rates_that_were_trained():
+    """The best rate of FP32 was trained with it alone."""
+    only = [one for one in runs() if one.lr != 1e-3 or one.strategy == "adamw_fp32"]
+    assert verdicts(only)["what nearest loses against FP32 grows as LR falls from FP32's best"]
+    none = [one for one in only if one.lr != 1e-4]
+    assert not any("grows" in statement or "nearer" in statement for statement in verdicts(none))
+
+
 def test_runs_that_diverged_or_go_on_have_no_loss():
     found = [*runs(), result("adamw", 1e-3, 1, 9.0, step=300), result("adamw_sr", 1e-1, 1, 9.0, diverged=True)]
     (one,) = compare(found)

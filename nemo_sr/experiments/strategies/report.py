@@ -181,24 +181,22 @@ def _checks(one: Comparison) -> list[Check]:
     if best is not None:
         statement = f"{one.corpus}: BF16 to nearest at its best LR is worse than SR at its own"
         checks.append(Check(statement, "> 0, beyond its interval", str(best), _is_above(best), required=False))
-    rates = [lr for lr in one.rates if one.difference(NEAREST, lr, REFERENCE, lr) is not None]
-    for name, rises in ((NEAREST, True), (SR, False)):
-        gaps = {lr: one.difference(name, lr, REFERENCE, lr) for lr in rates}
-        shown = ", ".join(f"{lr:g}: {gap.mean:+.4f}" for lr, gap in gaps.items() if gap)
-        means = [gap.mean for gap in gaps.values() if gap]
-        low = means[: rates.index(one.best_rate(REFERENCE)) + 1]
-        if rises:
-            statement = f"{one.corpus}: what nearest loses against FP32 grows as LR falls from FP32's best"
-            checks.append(
-                Check(
-                    statement, "falling with LR", shown, low == sorted(low, reverse=True) and low[0] > 0, required=False
-                )
-            )
-        else:
-            statement = f"{one.corpus}: SR is nearer to FP32 than nearest is, at every LR up to FP32's best"
-            nearest = [one.difference(NEAREST, lr, REFERENCE, lr) for lr in rates]
-            holds = all(abs(gap) < abs(b.mean) for gap, b in zip(low, nearest, strict=False) if b)
-            checks.append(Check(statement, "smaller at each", shown, holds, required=False))
+    gaps = {
+        name: {lr: gap for lr in one.rates if (gap := one.difference(name, lr, REFERENCE, lr)) is not None}
+        for name in (NEAREST, SR)
+    }
+    shown = {name: ", ".join(f"{lr:g}: {gap.mean:+.4f}" for lr, gap in own.items()) for name, own in gaps.items()}
+    best_rate = one.best_rate(REFERENCE)
+    lost = {lr: gap.mean for lr, gap in gaps[NEAREST].items() if lr <= best_rate}
+    if lost:
+        statement = f"{one.corpus}: what nearest loses against FP32 grows as LR falls from FP32's best"
+        holds = list(lost.values()) == sorted(lost.values(), reverse=True) and min(lost.values()) > 0
+        checks.append(Check(statement, "falling with LR", shown[NEAREST], holds, required=False))
+    paired = [(abs(gaps[SR][lr].mean), abs(gap)) for lr, gap in lost.items() if lr in gaps[SR]]
+    if paired:
+        statement = f"{one.corpus}: SR is nearer to FP32 than nearest is, at every LR up to FP32's best"
+        holds = all(own < other for own, other in paired)
+        checks.append(Check(statement, "smaller at each", shown[SR], holds, required=False))
     for name in ("adamw", NEAREST):
         own, other = one.stable(SR), one.stable(name) if name in one.strategies else None
         if own and other:
