@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,9 @@ REPEATED: dict[str, tuple[float, ...] | None] = {"sample": (3e-4,), "wikipedia":
 
 RATES = {"sample": None, "wikipedia": (1e-3, 3e-3)}
 """Learning rates of the sweep that run with the first seed; None: all."""
+
+MINUTES_OF_A_START = 18.0
+"""After these no training begins, so that a start takes less than 20 minutes; all take some 25 on two cores."""
 
 QUICK = (
     *("trainer.max_steps=6", "trainer.val_check_interval=3", "trainer.limit_val_batches=1"),
@@ -53,14 +57,14 @@ class Trainings:
         self._folder = folder
         self._words = (f"--config-name={PRIMARY}", f"+experiment={experiment}", *words)
 
-    def train(self, points: Sequence[Point], workers: int) -> list[Result]:
-        """Train what is missing of some runs, and read them."""
+    def train(self, points: Sequence[Point], workers: int, minutes: float = math.inf) -> list[Result]:
+        """Train what is missing of some runs, and read them; see :func:`train_missing`."""
         folders = [self._folder / "runs" / self.corpus / point.name for point in points]
         jobs = [
             Job(folder, (*self._words, *point.words), self._prefix)
             for folder, point in zip(folders, points, strict=True)
         ]
-        finished = train_missing(jobs, workers=workers, scratch=self._folder / "workers")
+        finished = train_missing(jobs, workers=workers, scratch=self._folder / "workers", minutes=minutes)
         self.asked += len(points)
         read = [read_result(folder, self.corpus) for folder in finished]
         return [one for one in read if one is not None]
@@ -103,9 +107,9 @@ def run(lab: Lab) -> Report:
         if lab.quick:
             results += trainings.train(trainings.first((1e-3,)), workers)
         else:
-            results += (first := trainings.train(trainings.first(RATES[corpus]), workers))
+            results += (first := trainings.train(trainings.first(RATES[corpus]), workers, MINUTES_OF_A_START))
             if (repeated := REPEATED[corpus]) is not None:
-                results += trainings.train(trainings.further(first, repeated), workers)
+                results += trainings.train(trainings.further(first, repeated), workers, MINUTES_OF_A_START)
         asked += trainings.asked
     lab.seeds.update(one.seed for one in results)
     config, gpus = FULL_SIZE
@@ -119,6 +123,7 @@ def _introduction(results: Sequence[Result], asked: int, gpus: int) -> str:
     missing = ""
     if len(results) < asked:
         missing = f" {asked - len(results)} of {asked} were not trained in the time given (`{MINUTES}`): see n."
+        missing += " The same command trains them."
     commits = ", ".join(sorted({result.commit for result in results}))
     return f"""
 {len(results)} trainings of a GPT of {one.num_parameters:,} parameters through `scripts/pretrain_gpt.py`'s own code,

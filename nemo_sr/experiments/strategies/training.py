@@ -37,17 +37,17 @@ class Job:
 
 
 MINUTES = "NEMO_SR_LAB_MINUTES"
-"""Environment variable: no training begins later than this after the start of the command. Unset: no limit."""
+"""Environment variable: no training begins later than this after the start of the command."""
 
 _BEGAN = time.monotonic()
 
 
-def seconds_left() -> float:
-    """Return how long trainings may still begin, by :data:`MINUTES`."""
-    return float(os.environ.get(MINUTES, "inf")) * 60 - (time.monotonic() - _BEGAN)
+def seconds_left(minutes: float) -> float:
+    """Return how long trainings may still begin, by :data:`MINUTES`, or `minutes` where it is not set."""
+    return float(os.environ.get(MINUTES, minutes)) * 60 - (time.monotonic() - _BEGAN)
 
 
-def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> list[Path]:
+def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path, minutes: float) -> list[Path]:
     """Train the runs that are not finished; those that are stay as they are.
 
     Those that the time does not suffice for (:func:`seconds_left`) are left out.
@@ -56,6 +56,7 @@ def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> list[P
         jobs: The runs, in the order in which to begin them.
         workers: Processes, one thread each.
         scratch: Folder for the list of runs and the logs.
+        minutes: After the start of the command, in which trainings begin.
 
     Returns:
         The folders of those that are finished.
@@ -73,7 +74,7 @@ def train_missing(jobs: Sequence[Job], *, workers: int, scratch: Path) -> list[P
         keys[job.folder] = key = key_of(compose_config(words), digests[job.data])
         if not is_finished(job.folder, key):
             listed.append({"folder": str(job.folder), "key": key, "words": words})
-    if listed and (left := seconds_left()) > 0:
+    if listed and (left := seconds_left(minutes)) > 0:
         _train(listed, left, workers=workers, scratch=scratch)
     return [folder for folder, key in keys.items() if is_finished(folder, key)]
 
