@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from omegaconf import DictConfig
 
@@ -44,12 +45,18 @@ class BatchSchedule:
             consumed_samples += batch
 
     def consumed_after(self, num_steps: int) -> int:
-        """Return the samples that the first steps of a run take."""
-        consumed = 0
-        for step in range(num_steps):
-            if consumed > self.ramp_samples or self.start == self.full:
-                return consumed + (num_steps - step) * self.full
-            consumed += self.batch_after(consumed)
+        """Return the samples that the first steps of a run take. Every step asks for it."""
+        num_ramp_steps = len(self._consumed_in_ramp) - 1
+        if num_steps <= num_ramp_steps:
+            return self._consumed_in_ramp[num_steps]
+        return self._consumed_in_ramp[-1] + (num_steps - num_ramp_steps) * self.full
+
+    @cached_property
+    def _consumed_in_ramp(self) -> list[int]:
+        """Samples consumed before the first step and after each one that may be smaller than the full batch."""
+        consumed = [0]
+        while consumed[-1] <= self.ramp_samples and self.start != self.full:
+            consumed.append(consumed[-1] + self.batch_after(consumed[-1]))
         return consumed
 
     def mean_share(self, first: int, last: int) -> float:
