@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nemo_sr.experiments.strategies.statistics import TOLERANCE
 from nemo_sr.sweeping.grid import Point, find_changes, make_grid
 from nemo_sr.sweeping.outcome import find_outcome
 from nemo_sr.sweeping.report import describe_findings, find_all, write_report
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tolerance",
         type=float,
-        default=0.1,
+        default=TOLERANCE,
         metavar="NATS",
         help="how far above the best validation loss of its strategy a stable one may be. Default: %(default)s",
     )

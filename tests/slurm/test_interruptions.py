@@ -61,10 +61,16 @@ def finish(cluster, job, log, restarts=1):
     return shown
 
 
-def test_a_signal_saves_and_requeues(cluster, toy, tmp_path, weights):
+def start_run(cluster, toy, tmp_path):
+    """Submit a run and wait until it is under way; return its job, its folder and its log."""
     run, log = tmp_path / "run", tmp_path / "log"
     job = submit(cluster, log, *words(toy, run))
     wait_for_step(cluster, run, 40, log)
+    return job, run, log
+
+
+def test_a_signal_saves_and_requeues(cluster, toy, tmp_path, weights):
+    job, run, log = start_run(cluster, toy, tmp_path)
     cluster.call("scancel", "--signal=USR1", job)
     shown = finish(cluster, job, log)
     assert "; requeued." in shown
@@ -73,9 +79,7 @@ def test_a_signal_saves_and_requeues(cluster, toy, tmp_path, weights):
 
 
 def test_scontrol_requeue(cluster, toy, tmp_path, weights):
-    run, log = tmp_path / "run", tmp_path / "log"
-    job = submit(cluster, log, *words(toy, run))
-    wait_for_step(cluster, run, 40, log)
+    job, run, log = start_run(cluster, toy, tmp_path)
     cluster.call("scontrol", "requeue", job)
     shown = finish(cluster, job, log)
     assert f"Resuming from {run}/checkpoints/step_" in shown
@@ -83,9 +87,7 @@ def test_scontrol_requeue(cluster, toy, tmp_path, weights):
 
 
 def test_a_node_that_fails(cluster, toy, tmp_path, weights):
-    run, log = tmp_path / "run", tmp_path / "log"
-    job = submit(cluster, log, *words(toy, run))
-    wait_for_step(cluster, run, 40, log)
+    job, run, log = start_run(cluster, toy, tmp_path)
     # Its daemon dies, its rank hangs and comes back when the run has been started anew.
     cluster.kill_node(NODES[1])
     lost = ranks_of(job)[1]
@@ -124,9 +126,7 @@ def test_a_signal_while_the_checks_run(cluster, toy, tmp_path, weights, options)
 
 
 def test_preemption(cluster, toy, tmp_path, weights):
-    run, log = tmp_path / "run", tmp_path / "log"
-    job = submit(cluster, log, *words(toy, run))
-    wait_for_step(cluster, run, 40, log)
+    job, run, log = start_run(cluster, toy, tmp_path)
     urgent = cluster.submit(
         "--partition=urgent", "-N2", "--exclusive", "--wrap=true", cwd=tmp_path, log=tmp_path / "urgent"
     )
@@ -139,9 +139,7 @@ def test_preemption(cluster, toy, tmp_path, weights):
 
 
 def test_scancel_is_final(cluster, toy, tmp_path):
-    run, log = tmp_path / "run", tmp_path / "log"
-    job = submit(cluster, log, *words(toy, run))
-    wait_for_step(cluster, run, 40, log)
+    job, _, log = start_run(cluster, toy, tmp_path)
     cluster.call("scancel", job)
     done = cluster.wait(job, WAIT)
     print(log.read_text())
@@ -178,9 +176,7 @@ def test_a_run_that_fails_twice_at_one_step_stops(cluster, toy, tmp_path):
 
 
 def test_a_stop_file_ends_the_run_until_it_is_removed(cluster, toy, tmp_path, weights):
-    run, log = tmp_path / "run", tmp_path / "log"
-    job = submit(cluster, log, *words(toy, run))
-    wait_for_step(cluster, run, 40, log)
+    job, run, log = start_run(cluster, toy, tmp_path)
     (run / "stop").touch()
     done = cluster.wait(job, WAIT)
     assert (done["JobState"], done["ExitCode"], done["Restarts"]) == ("COMPLETED", "0:0", "0")

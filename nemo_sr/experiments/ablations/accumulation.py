@@ -20,7 +20,7 @@ from nemo_sr.experiments.ablations.loop import (
     set_rate,
 )
 from nemo_sr.experiments.ablations.model import make_model
-from nemo_sr.experiments.strategies.statistics import interval
+from nemo_sr.experiments.strategies.statistics import draw_intervals, interval
 from nemo_sr.optimizer import AdamWSR
 
 LR = 3e-3
@@ -123,7 +123,7 @@ def run(lab: Lab) -> Report:
                 f"summing {count} in BF16 costs loss (interval above 0)",
                 "> 0",
                 gaps[count].mean,
-                gaps[count].half_width is not None and gaps[count].mean > (gaps[count].half_width or 0.0),
+                gaps[count].is_above_zero,
                 required=False,
             )
             for count in counts[1:]
@@ -132,16 +132,8 @@ def run(lab: Lab) -> Report:
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        left.errorbar(
-            counts,
-            [errors["bf16", c].mean for c in counts],
-            [errors["bf16", c].half_width or 0 for c in counts],
-            fmt="o-",
-            capsize=2,
-        )
-        right.errorbar(
-            counts, [gaps[c].mean for c in counts], [gaps[c].half_width or 0 for c in counts], fmt="o-", capsize=2
-        )
+        draw_intervals(left, counts, [errors["bf16", count] for count in counts], fmt="o-")
+        draw_intervals(right, counts, [gaps[count] for count in counts], fmt="o-")
         right.axhline(0, color="gray", linewidth=0.8)
         for axes in (left, right):
             axes.set(xscale="log", xlabel="micro batches in a step")

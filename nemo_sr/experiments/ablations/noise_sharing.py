@@ -113,7 +113,7 @@ def run(lab: Lab) -> Report:
             "not sharing costs loss (interval of the difference above 0)",
             "> 0",
             cost.mean,
-            cost.half_width is not None and cost.mean - cost.half_width > 0,
+            cost.is_above_zero,
             required=False,
         ),
     ]

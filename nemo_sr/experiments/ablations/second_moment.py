@@ -11,7 +11,7 @@ import torch
 from nemo_sr.experiments import Check, Experiment, Figure, Lab, Report, Table
 from nemo_sr.experiments.ablations.loop import BATCH, SEQUENCES, WEIGHT_DECAY, fit, read_text, sample_tokens
 from nemo_sr.experiments.ablations.model import make_model
-from nemo_sr.experiments.strategies.statistics import interval
+from nemo_sr.experiments.strategies.statistics import draw_intervals, interval
 from nemo_sr.optimizer import AdamWSR
 
 LR = 3e-3
@@ -105,7 +105,7 @@ def run(lab: Lab) -> Report:
                 f"nearest costs loss at beta2 {beta2:g} (interval above 0)",
                 "> 0",
                 gaps[beta2].mean,
-                gaps[beta2].half_width is not None and gaps[beta2].mean > (gaps[beta2].half_width or 0.0),
+                gaps[beta2].is_above_zero,
                 required=False,
             )
             for beta2 in betas
@@ -116,21 +116,8 @@ def run(lab: Lab) -> Report:
         left, right = figure.subplots(1, 2)
         for rounding in ROUNDINGS:
             shown = [totals[rounding, beta2] for beta2 in betas]
-            left.errorbar(
-                range(len(betas)),
-                [s.mean for s in shown],
-                [s.half_width or 0 for s in shown],
-                fmt="o-",
-                capsize=2,
-                label=rounding,
-            )
-        right.errorbar(
-            range(len(betas)),
-            [gaps[b].mean for b in betas],
-            [gaps[b].half_width or 0 for b in betas],
-            fmt="o-",
-            capsize=2,
-        )
+            draw_intervals(left, range(len(betas)), shown, fmt="o-", label=rounding)
+        draw_intervals(right, range(len(betas)), [gaps[beta2] for beta2 in betas], fmt="o-")
         for axes in (left, right):
             axes.set_xticks(range(len(betas)), [f"{beta2:g}" for beta2 in betas])
             axes.set_xlabel("beta2")

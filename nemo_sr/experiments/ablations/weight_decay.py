@@ -12,7 +12,7 @@ from nemo_sr.experiments import Check, Experiment, Figure, Lab, Report, Table
 from nemo_sr.experiments.ablations.loop import BATCH, BETAS, SEQUENCES, fit, read_text, sample_tokens
 from nemo_sr.experiments.ablations.model import make_model
 from nemo_sr.experiments.ablations.writing import AdamWWritten
-from nemo_sr.experiments.strategies.statistics import interval
+from nemo_sr.experiments.strategies.statistics import draw_intervals, interval
 
 RULES = {
     "fp32": "FP32 master copy",
@@ -133,15 +133,7 @@ def run(lab: Lab) -> Report:
         left.set(ylabel=f"mean weight after {alone_steps} decays / before", ylim=(min(expected, 1) - 0.05, 1.02))
         for rule in RULES:
             shown = [shrinkage(rule, decay) for decay in decays]
-            right.errorbar(
-                range(len(decays)),
-                [s.mean for s in shown],
-                [s.half_width or 0 for s in shown],
-                fmt="o-",
-                ms=3,
-                capsize=2,
-                label=rule,
-            )
+            draw_intervals(right, range(len(decays)), shown, fmt="o-", ms=3, label=rule)
         left.set_xticks(range(len(RULES)), list(RULES))
         right.set_xticks(range(len(decays)), [f"{decay:g}" for decay in decays])
         right.set(xlabel="weight decay", ylabel="norm of matrices / without decay")

@@ -19,7 +19,7 @@ from nemo_sr.experiments.ablations.loop import (
 )
 from nemo_sr.experiments.ablations.model import make_model
 from nemo_sr.experiments.ablations.writing import WRITES, AdamWWritten
-from nemo_sr.experiments.strategies.statistics import Interval, interval
+from nemo_sr.experiments.strategies.statistics import Interval, draw_intervals, interval
 
 
 def train(*, tokens: str, write: str, lr: float, steps: int, sequences: int, seed: int) -> dict[str, float]:
@@ -104,15 +104,7 @@ def run(lab: Lab) -> Report:
         for number, write in enumerate(writes[1:]):
             shown = [gaps[write, lr] for lr in rates]
             places = [lr * 1.04 ** (number - len(writes) / 2) for lr in rates]
-            axes.errorbar(
-                places,
-                [g.mean for g in shown],
-                [g.half_width or 0.0 for g in shown],
-                fmt="o-",
-                ms=3,
-                capsize=2,
-                label=write,
-            )
+            draw_intervals(axes, places, shown, fmt="o-", ms=3, label=write)
         axes.set(xscale="log", xlabel="highest learning rate", ylabel="validation loss over the master copy's (nats)")
         axes.set_yscale("symlog", linthresh=0.01)
         axes.axhline(0, color="gray", linewidth=0.8)

@@ -11,6 +11,7 @@ import numpy as np
 
 from nemo_sr.experiments import Figure
 from nemo_sr.experiments.strategies.analysis import Comparison
+from nemo_sr.experiments.strategies.statistics import draw_intervals
 from nemo_sr.experiments.strategies.sweep import STRATEGIES
 from nemo_sr.plotting import COLORS
 
@@ -67,10 +68,7 @@ def _draw_gaps(axes: Any, one: Comparison) -> None:
         if name == "adamw_fp32" or not shown:
             continue
         places = [lr * 1.03 ** (number - 3) for lr in shown]
-        widths = [gap.half_width or 0.0 for gap in shown.values()]
-        axes.errorbar(
-            places, [gap.mean for gap in shown.values()], widths, label=LABELS[name], ms=3.5, capsize=2, **_STYLES[name]
-        )
+        draw_intervals(axes, places, list(shown.values()), label=LABELS[name], ms=3.5, **_STYLES[name])
     axes.axhline(0, color="gray", linewidth=0.8)
     _rate_axis(axes, one)
     axes.set_ylabel("loss over FP32's (nats)")

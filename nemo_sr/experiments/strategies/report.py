@@ -12,7 +12,7 @@ from nemo_sr.experiments import Check, Report, Table
 from nemo_sr.experiments.strategies.analysis import Comparison, compare
 from nemo_sr.experiments.strategies.figures import comparison_figures
 from nemo_sr.experiments.strategies.results import Result
-from nemo_sr.experiments.strategies.statistics import CONFIDENCE, TOLERANCE, Interval
+from nemo_sr.experiments.strategies.statistics import CONFIDENCE, TOLERANCE
 from nemo_sr.experiments.strategies.sweep import STRATEGIES
 
 REFERENCE = "adamw_fp32"
@@ -180,7 +180,7 @@ def _checks(one: Comparison) -> list[Check]:
     best = one.best_difference(NEAREST, SR)
     if best is not None:
         statement = f"{one.corpus}: BF16 to nearest at its best LR is worse than SR at its own"
-        checks.append(Check(statement, "> 0, beyond its interval", str(best), _is_above(best), required=False))
+        checks.append(Check(statement, "> 0, beyond its interval", str(best), best.is_above_zero, required=False))
     gaps = {
         name: {lr: gap for lr in one.rates if (gap := one.difference(name, lr, REFERENCE, lr)) is not None}
         for name in (NEAREST, SR)
@@ -203,7 +203,3 @@ def _checks(one: Comparison) -> list[Check]:
             statement = f"{one.corpus}: SR's stable range reaches as high as that of {name}"
             checks.append(Check(statement, f">= {other[1]:g}", own[1], own[1] >= other[1], required=False))
     return checks
-
-
-def _is_above(gap: Interval) -> bool:
-    return gap.half_width is not None and gap.mean > gap.half_width

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nemo_sr maintainers
 # SPDX-License-Identifier: Apache-2.0
-"""Means with confidence intervals from few seeds, and the stable range of the learning rate."""
+"""Means with confidence intervals from few seeds, drawn too, and the stable range of the learning rate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.1
@@ -27,6 +28,11 @@ class Interval:
     mean: float
     half_width: float | None
     n: int
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether all of the interval is above 0; a single value shows nothing."""
+        return self.half_width is not None and self.mean > self.half_width
 
     def __str__(self) -> str:
         if self.half_width is None:
@@ -48,6 +54,19 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(mean, None, 1)
     error = statistics.stdev(values) / math.sqrt(n)
     return Interval(mean, t_quantile((1 + CONFIDENCE) / 2, n - 1) * error, n)
+
+
+def draw_intervals(axes: Any, places: Sequence[float], intervals: Sequence[Interval], **style: Any) -> None:
+    """Draw means with bars for their intervals; a single value has none.
+
+    Args:
+        axes: Matplotlib's.
+        places: Along x, one for each interval.
+        intervals: What to draw.
+        **style: Passed to ``axes.errorbar``.
+    """
+    widths = [one.half_width or 0.0 for one in intervals]
+    axes.errorbar(places, [one.mean for one in intervals], widths, capsize=2, **style)
 
 
 def t_quantile(probability: float, degrees: int) -> float:
